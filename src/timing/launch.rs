@@ -249,9 +249,16 @@ impl Detailed {
     }
 }
 
-/// Numbers of the workgroups that are recorded first: the first one, and along each axis those next to it and the last ones.
-fn ends(grid: [u32; 3]) -> Vec<u64> {
-    along(grid, [0, 1, 2], &[0, 1, u32::MAX])
+/// Numbers of the workgroups that are recorded first: the first one, and along each axis those next to it and the last ones; of several dies, which
+/// take workgroups in turn, also the next one of the first one's.
+fn ends(grid: [u32; 3], dies: u32) -> Vec<u64> {
+    let mut out = along(grid, [0, 1, 2], &[0, 1, u32::MAX]);
+    if dies > 1 {
+        out.extend(along(grid, [0], &[dies]));
+        out.sort();
+        out.dedup();
+    }
+    out
 }
 
 /// Numbers of the workgroups so far from the first one along some axes.
@@ -271,6 +278,7 @@ fn along(grid: [u32; 3], axes: impl IntoIterator<Item = usize>, far: &[u32]) -> 
 fn record<'c>(
     mut recorder: Recorder<'c>,
     grid: [u32; 3],
+    dies: u32,
     observe: impl Fn(&[u64], &mut Recorder) -> Result<(), Fault>,
 ) -> Result<Recorder<'c>, ModelError> {
     let run = |recorder: &mut Recorder, which: &[u64]| {
@@ -278,11 +286,16 @@ fn record<'c>(
         recorder.finish();
         Ok::<_, ModelError>(())
     };
-    let first = ends(grid);
+    let first = ends(grid, dies);
     run(&mut recorder, &first)?;
     if !recorder.stopped() {
-        let open = [0, 1].into_iter().filter(|axis| !memory::settled(&recorder.instrs, &recorder.groups, *axis));
-        let mut more = along(grid, open, &BESIDE);
+        let open = |axis: &usize| !memory::settled(&recorder.instrs, &recorder.groups, *axis);
+        let mut more = along(grid, [0, 1].into_iter().filter(open), &BESIDE);
+        if dies > 1 && open(&0) {
+            more.extend(along(grid, [0], &[2 * dies, 4 * dies]));
+        }
+        more.sort();
+        more.dedup();
         more.retain(|id| !first.contains(id));
         if !more.is_empty() {
             run(&mut recorder, &more)?;
@@ -335,12 +348,13 @@ pub fn recorded(
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
     }
+    let dies = chip.dies as u32;
     let observe = |which: &[u64], recorder: &mut Recorder| {
         device.observe(kernel, grid, block, args, options, which, recorder).map(|_| ())
     };
-    let mut recorder = record(Recorder::new(&chip, resources.wave_size), grid, observe)?;
+    let mut recorder = record(Recorder::new(&chip, resources.wave_size), grid, dies, observe)?;
     if recorder.depends {
-        recorder = record(Recorder::computing(&chip, resources.wave_size), grid, observe)?;
+        recorder = record(Recorder::computing(&chip, resources.wave_size), grid, dies, observe)?;
     }
     if let Some(at) = recorder.unknown {
         return Err(ModelError::Unknown(at));

@@ -1,7 +1,7 @@
 //! Lots of lines: what the workgroups of a launch touch together, and what of it they bring into a cache.
 //!
 //! Workgroups are sampled: the first one, and others along each axis of the grid. A line of the first one is shared along an axis by all, by a
-//! few next to each other, or by nobody ([`Along`]). An operand through which workgroups go line by line, and of which one further along touches
+//! few next to each other, by two that dies take one after the other, or by nobody ([`Along`]). An operand through which workgroups go line by line, and of which one further along touches
 //! what is not as far away as it would be, comes again every so many workgroups: a vector that is added to every row. Lines that are shared in the same
 //! way make a lot for each of the groups of workgroups that share them.
 //!
@@ -24,19 +24,22 @@ pub(crate) enum Along {
     Next(u64),
     /// One of every so many.
     Every(u64),
+    /// Two that are so far apart, as neighbours on one of several dies are.
+    Apart(u64),
 }
 
-/// Workgroups next to each other that share a line, by how many of the sampled ones do.
-const NEXT: [u64; 3] = [2, 4, 8];
-
 impl Along {
-    /// By which of the sampled workgroups, the nearest first, share it with the first one.
-    pub(crate) fn of(sampled: impl Iterator<Item = bool> + Clone) -> Along {
-        let shared = sampled.clone().take_while(|s| *s).count();
-        match (shared, NEXT.get(shared.wrapping_sub(1))) {
-            (0, _) => Along::Own,
-            (n, Some(next)) if n < sampled.count() => Along::Next(*next),
-            _ => Along::All,
+    /// By which of the sampled workgroups, so far from the first one, the nearest first, share it with that.
+    pub(crate) fn of(sampled: impl Iterator<Item = (u64, bool)> + Clone) -> Along {
+        let near = sampled.clone().take_while(|s| s.1).last();
+        let mut sharing = sampled.clone().filter(|s| s.1);
+        let end = sampled.clone().last().map_or(0, |s| s.0);
+        match (near, sharing.next(), sharing.next()) {
+            (Some(_), ..) if sampled.clone().all(|s| s.1) => Along::All,
+            (Some((at, _)), ..) => Along::Next((at + 1).next_power_of_two()),
+            // The farthest one may be where it comes again.
+            (None, Some((at, _)), None) if at < end => Along::Apart(at),
+            _ => Along::Own,
         }
     }
 
@@ -47,6 +50,7 @@ impl Along {
             Along::Own => workgroups,
             Along::Next(n) => (workgroups / n as f64).ceil(),
             Along::Every(n) => workgroups.min(n as f64),
+            Along::Apart(_) => (workgroups / 2.0).ceil(),
         }
     }
 
@@ -57,6 +61,7 @@ impl Along {
             Along::Own => at,
             Along::Next(n) => at / n,
             Along::Every(n) => at % n,
+            Along::Apart(n) => at / (2 * n) * n + at % n,
         }
     }
 }
@@ -185,7 +190,8 @@ impl Lots {
         for (number, weight) in lines {
             let operand = operands.of(*number);
             let along = [0, 1, 2].map(|axis| {
-                let sharing = beside[axis].iter().filter(|b| b.shares).map(|b| b.lines.contains(number));
+                let sharing =
+                    beside[axis].iter().filter(|b| b.shares).map(|b| (u64::from(b.at), b.lines.contains(number)));
                 match Along::of(sharing) {
                     Along::Own => periods[axis].get(&operand).map_or(Along::Own, |n| Along::Every(*n)),
                     other => other,
@@ -347,6 +353,18 @@ mod tests {
         let along = beside(&[(1, &a), (2, &b), (4, &c), (16, &d), (63, &e)]);
         let of = Lots::of(&own, &along, &Operands::new(&[0], 128.0), 128.0, [64, 1, 1]);
         assert_eq!(of.all([64.0, 1.0, 1.0], None), 64.0 * 8.0 * 128.0);
+    }
+
+    /// Two dies: the second workgroup of each shares a line with its first one, the third another.
+    #[test]
+    fn neighbours_on_a_die_share_lines() {
+        let own: FxHashMap<u64, f64> = (0..3).map(|l| (l, 1.0)).collect();
+        let along = beside(&[(1, &[]), (2, &[0]), (4, &[1]), (8, &[]), (31, &[])]);
+        let of = || Lots::of(&own, &along, &Operands::new(&[0], 1.0), 1.0, [32, 1, 1]);
+        assert_eq!(of().all([32.0, 1.0, 1.0], None), 16.0 + 16.0 + 32.0);
+        // On a die they come once, on two each brings its own.
+        let both = [of(), lots(&[], [32, 1, 1])];
+        assert_eq!(again(&both, (0..16).map(|i| 2 * i), 16, 1e9).first[0], 8.0 + 8.0 + 16.0);
     }
 
     #[test]

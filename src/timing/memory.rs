@@ -166,11 +166,11 @@ fn ends_apart(values: &[(u32, f64)]) -> bool {
 /// Workgroups differ that differ by more than this share.
 pub(crate) const ALIKE: f64 = 0.02;
 
-/// The one next to the first workgroup and the last one along an axis share the same lines with it, and execute and ask for as much: those between
+/// The one next to the first workgroup, others that were recorded and the last one along an axis share the same lines with it, and execute and ask for as much: those between
 /// do too.
 pub(crate) fn settled(instrs: &[Instr], groups: &[Group], axis: usize) -> bool {
     let all = on_axis(groups, axis);
-    let [first, next, .., last] = all[..] else { return true };
+    let [first, next, between @ .., last] = &all[..] else { return true };
     let alike = |of: &dyn Fn(&Group) -> f64| (of(last) / of(first).max(1e-9) - 1.0).abs() < ALIKE;
     let shared = |stores: bool| {
         let own = lines(instrs, &first.waves, stores);
@@ -178,7 +178,8 @@ pub(crate) fn settled(instrs: &[Instr], groups: &[Group], axis: usize) -> bool {
             let theirs = lines(instrs, &g.waves, stores);
             own.iter().filter(|l| theirs.contains(l)).copied().collect::<FxHashSet<u64>>()
         };
-        with(next) == with(last)
+        let shared = with(next);
+        between.iter().chain([last]).all(|g| with(g) == shared)
     };
     alike(&|g| g.waves.iter().map(Trace::executed).sum())
         && alike(&|g| requested(instrs, &g.waves))
