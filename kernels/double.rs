@@ -2,7 +2,7 @@
 //!
 //! Arithmetic, division and square root round correctly. The transcendental functions are reduced and then polynomials or
 //! the series of the fdlibm library (Sun Microsystems, 1993), within 2 ULP but for the functions that are composed
-//! of the others; `tests/numerics.rs` measures them. A NaN operand gives a NaN.
+//! of the others; `tests/kernels/numerics.rs` measures them. A NaN operand gives a NaN.
 
 use super::math;
 use crate::mir::{Builder, Gen, Part, Type};

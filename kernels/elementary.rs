@@ -2,7 +2,7 @@
 //!
 //! Arithmetic is an instruction, division and square root are correctly rounded (f32's root within 1 ULP), every other function of one
 //! operand is within 4 ULP of the exact result for every operand, denormal ones among operands and results;
-//! `tools/ulp` and `tests/numerics.rs` measure it. A NaN operand gives a NaN.
+//! `tools/ulp` and `tests/kernels/numerics.rs` measure it. A NaN operand gives a NaN.
 
 use super::float::Float;
 use super::values::Value;

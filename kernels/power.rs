@@ -3,7 +3,7 @@
 //! The power is `e^(y ln |x|)`; an error of the exponent is the result's relative error, and the exponent reaches 88 (f64:
 //! 745) times 1 ULP. So the logarithm and its product with `y` are sums of two numbers: with `x = 2^k m`, `m` within
 //! `√2` of 1, and `s = (m - 1) / (m + 1)`, `ln m = 2s + 2/3 s³ + s⁵ q(s²)`, of which the first two terms are computed with
-//! their rounding errors. Within 2 ULP in both types, measured by `tests/numerics.rs`.
+//! their rounding errors. Within 2 ULP in both types, measured by `tests/kernels/numerics.rs`.
 
 use super::float::{Float, Polynomial};
 use crate::mir::{Builder, Gen, Part, Type};

@@ -1,10 +1,8 @@
 //! Files made to crash a reader, or to keep it busy: each ends with a message, soon, in little memory.
 
-mod model;
-
+use crate::model::{Message, file, int, integers, ints, node, typed, value, weights};
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, ZlibEncoder};
-use model::{Message, file, int, integers, ints, node, typed, value, weights};
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! The cycle model as users and scripts see it: `launch --cycles`, `bench`, `bench validate`.
 
-mod model;
-
-use model::{file, int, node, typed, value};
+use crate::model::{file, int, node, typed, value};
 use pretty_assertions::assert_eq;
 use serde_json::Value;
 use std::process::{Command, Output};

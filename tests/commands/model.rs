@@ -1,5 +1,4 @@
 //! ONNX files written by hand: the little of protobuf that it takes.
-#![allow(dead_code)]
 
 /// A message under construction.
 #[derive(Clone, Default)]

@@ -1,8 +1,7 @@
 //! The pages of `run --profile` and `compile --report`, as text and in a real browser where there is one.
 
-mod model;
-
-use model::{node, value};
+use crate::model;
+use crate::model::{node, value};
 use pretty_assertions::assert_eq;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

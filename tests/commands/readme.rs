@@ -5,8 +5,6 @@
 //! not compared. `BAREWAVE_BLESS=1` writes what the commands print, with the times of that run, into the README. Blocks that need what is not in the
 //! repository are marked `shell`.
 
-#![cfg(unix)]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,9 +1,7 @@
 //! Extents and inputs as people have them, on the command line.
 
-mod model;
-
+use crate::model::{file, int, ints, node, typed, value};
 use barewave::tensor::{HostTensor, ImageOptions, load_npz, save};
-use model::{file, int, ints, node, typed, value};
 use std::path::Path;
 use std::process::Command;
 

@@ -1,9 +1,7 @@
 //! What must not happen in silence: wrong results, lost files, crashes, endless work.
 
-mod model;
-
+use crate::model::{file, node, value, weights};
 use barewave::tensor::{DType, HostTensor, ImageOptions, load_npz, save};
-use model::{file, node, value, weights};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

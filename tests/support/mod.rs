@@ -1,4 +1,4 @@
-//! Shared by the integration tests; each test file uses a part of it.
+//! Shared by the integration tests; each group of them uses a part of it.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 pub mod agree;
 pub mod bounds;
 pub mod build;
+pub mod clang;
 pub mod device;
 pub mod generate;
+pub mod machine;
 pub mod reference;
+pub mod round_trip;
 pub mod wider;
 
 /// Whether every case is to be run, as in CI: `BAREWAVE_TESTS=all`.

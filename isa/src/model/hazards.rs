@@ -150,6 +150,7 @@ pub struct Between(u64);
 
 impl Between {
     /// One more instruction lies between.
+    #[inline]
     pub fn pass(&mut self, inst: &HazardInst) {
         self.0 |= inst.between;
     }

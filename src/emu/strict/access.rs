@@ -2,7 +2,7 @@
 
 use super::defined::Defined;
 use super::facts::Facts;
-use super::race::{Access, Actor, Race};
+use super::race::{Access, Actor, Last, Race};
 use super::waits::{Pending, Touched};
 use super::{Checker, Problem};
 use crate::dispatch::Launch;
@@ -12,6 +12,7 @@ use crate::memory::Allocation;
 use crate::uop::{Space, UOp};
 use crate::wave::{Lanes, Wave};
 use barewave_isa::{Counter, Flags, Pipe, Quirk, Regs};
+use std::mem::take;
 
 /// What an instruction does to the bytes that it addresses.
 fn access_of(f: &Facts) -> Access {
@@ -71,7 +72,7 @@ impl Checker {
                         // A flat access to LDS.
                         let at = (first.at as u64).wrapping_sub(w.lds as u64) as u32;
                         let defined = d.lanes >> first.lane & 1 == 1;
-                        self.lds_access(&actor, l, at, size, access, defined)
+                        self.lds_access(&actor, l, at, size, access, defined, &mut Last::default())
                             .map_err(|(k, _)| (k, Some(first.lane)))?;
                         touched.push(Touched { lds: true, at: at as u64, size: size as u64, access });
                         continue;
@@ -158,27 +159,30 @@ impl Checker {
     }
 
     /// Queues an operation on its counters.
-    fn queue(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, touched: Vec<Touched>, dma: bool) {
+    fn queue(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, mut touched: Vec<Touched>, dma: bool) {
         let flags = f.info.flags;
         let loads = flags.has(Flags::LOAD) || (flags.has(Flags::ATOMIC) && !f.inst.dsts.is_empty());
-        let fills: Vec<Regs> = match f.info.pipe {
+        let mut fills: Vec<Regs> = match f.info.pipe {
             Pipe::Vmem if !loads => Vec::new(),
             _ => f.inst.dsts.iter().filter_map(|o| o.regs()).collect(),
         };
         // A flat access that goes to memory in all lanes behaves like a global one; whether it does is known here.
         let flat = uop.access.space == Space::Flat;
         let to_lds = flat && vmem::flat_reaches_lds(w, uop);
-        for &counter in f.counters {
-            if counter == Counter::Exp || (flat && !to_lds && counter == Counter::Lgkm) {
-                continue;
-            }
+        let counts = |c: &&Counter| !(**c == Counter::Exp || flat && !to_lds && **c == Counter::Lgkm);
+        let mut counters = f.counters.iter().filter(counts).peekable();
+        while let Some(&counter) = counters.next() {
+            let (fills, touched) = match counters.peek() {
+                Some(_) => (fills.clone(), touched.clone()),
+                None => (take(&mut fills), take(&mut touched)),
+            };
             let pending = Pending {
                 counter,
                 in_order: !flags.has(Flags::OUT_OF_ORDER) || (flat && !to_lds),
-                fills: fills.clone(),
+                fills,
                 halves: f.fills,
                 name: f.info.name,
-                touched: touched.clone(),
+                touched,
                 dma,
             };
             self.waves[w.index as usize].issued.push(l.machine.target, pending);
@@ -230,7 +234,7 @@ impl Checker {
         // Scratch is private; workgroups use it one after the other.
         let private = polls || self.scratch.contains(&addr);
         if let (false, Some(shadow), Some(at)) = (private, l.shadow, l.memory.offset_of(addr)) {
-            shadow.access(a, access, at, size).map_err(|(byte, race)| FaultKind::MemoryRace {
+            shadow.access(a, access, at, size, &mut Last::default()).map_err(|(byte, race)| FaultKind::MemoryRace {
                 addr: addr + (byte - at),
                 other: race.wave.map(|w| self.place(l, w)),
             })?;
@@ -284,28 +288,32 @@ impl Checker {
             true => Ok(()),
             false => Err((FaultKind::Misaligned { addr: addr.into(), align }, Some(lane as u32))),
         };
+        let mut last = Last::default();
+        let fills_lds = self.waves[w.index as usize].issued.fills_lds();
         let mut lanes = Lanes(w.exec()).peekable();
         while let Some(first) = lanes.next() {
             let at = of(first);
-            let (mut last, mut bytes) = (at, size);
+            let (mut recent, mut bytes) = (at, size);
             aligned(first, at)?;
             // Lanes that go on where the one before ends, or read what it reads, are one access.
             while let Some(&lane) = lanes.peek() {
                 let next = of(lane);
-                let again = access == Access::Read && next == last;
+                let again = access == Access::Read && next == recent;
                 let behind = at.checked_add(bytes) == Some(next) && next.saturating_add(size) <= l.lds_size;
                 if !(again || behind && defined(lane) == defined(first)) {
                     break;
                 }
                 aligned(lane, next)?;
-                last = next;
+                recent = next;
                 bytes = next - at + size;
                 lanes.next();
             }
             let lane_of = |byte: u32| Lanes(w.exec()).find(|&l| (of(l)..of(l).saturating_add(size)).contains(&byte));
             let problem = |(k, byte): (FaultKind, u32)| (k, lane_of(byte).map(|l| l as u32));
-            self.waves[w.index as usize].issued.filled(at, bytes).map_err(problem)?;
-            self.lds_access(&actor, l, at, bytes, access, defined(first)).map_err(problem)?;
+            if fills_lds {
+                self.waves[w.index as usize].issued.filled(at, bytes).map_err(problem)?;
+            }
+            self.lds_access(&actor, l, at, bytes, access, defined(first), &mut last).map_err(problem)?;
             touched.push(Touched { lds: true, at: at as u64, size: bytes as u64, access });
         }
         Ok(())
@@ -320,6 +328,7 @@ impl Checker {
         size: u32,
         access: Access,
         defined: bool,
+        last: &mut Last,
     ) -> Result<(), (FaultKind, u32)> {
         let range = addr as usize..addr as usize + size as usize;
         let Some(written) = self.written.get_mut(range) else {
@@ -336,7 +345,7 @@ impl Checker {
         if a.waves == 1 {
             return Ok(());
         }
-        self.lds.access(a, access, addr as u64, size as u64).map_err(|(byte, Race { wave })| {
+        self.lds.access(a, access, addr as u64, size as u64, last).map_err(|(byte, Race { wave })| {
             let other_wave = wave.map(|w| (w as u64).wrapping_sub(self.first) as u32);
             (FaultKind::LdsRace { addr: byte as u32, other_wave }, byte as u32)
         })

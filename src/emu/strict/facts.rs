@@ -1,9 +1,11 @@
 //! What strict mode knows of an instruction without running it.
 
+use super::waits::RegSet;
 use barewave_isa::action::{Action, Address, Part, Salu, Transfer};
 use barewave_isa::{
     Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, WaitScheme, op,
 };
+use std::collections::BTreeMap;
 
 /// What is known of an instruction without running it.
 pub struct Facts {
@@ -13,6 +15,8 @@ pub struct Facts {
     pub reads: Vec<Regs>,
     /// Registers written.
     pub writes: Vec<Regs>,
+    /// Both, as words of a set of registers.
+    pub touches: Vec<(usize, u64)>,
     /// VGPRs and AGPRs that the kernel must have for them.
     pub vectors: [u32; 2],
     /// Counters that it increments.
@@ -89,6 +93,11 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
             None => vectors[0] = vectors[0].max(end),
         }
     }
+    let mut words = BTreeMap::new();
+    for (word, bits) in reads.iter().chain(&writes).flat_map(|r| RegSet::words(*r)) {
+        *words.entry(word).or_insert(0) |= bits;
+    }
+    let touches = words.into_iter().collect();
     let wait = target.decode_wait(&inst).map(|l| l.into_iter().collect());
     let states = match (inst.op, inst.srcs.first()) {
         (op::S_NOP, Some(Operand::Imm(n))) => *n as u32 + 1,
@@ -118,6 +127,7 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         info,
         reads,
         writes,
+        touches,
         vectors,
         counters,
         fills,

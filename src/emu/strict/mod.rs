@@ -31,7 +31,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use waits::{Issued, Reach};
+use waits::{Issued, Needs, Reach};
 
 /// Why a check failed, and the lane.
 type Problem = (FaultKind, Option<u32>);
@@ -53,6 +53,7 @@ pub struct Checker {
     written: Vec<u8>,
     facts: Arc<Vec<Option<Facts>>>,
     reach: Reach,
+    needs: Needs,
     allocations: Vec<Allocation>,
     /// Device addresses of the workgroup's private memory.
     scratch: Range<u64>,
@@ -95,6 +96,7 @@ impl Checker {
             written: vec![0; l.lds_size as usize],
             facts: l.program.facts(),
             reach: Reach::of(target),
+            needs: Needs::default(),
             allocations: Vec::new(),
             scratch: 0..0,
             saved: HashMap::new(),
@@ -242,7 +244,7 @@ impl Checker {
         let exec = w.exec();
         let s = &mut self.waves[w.index as usize];
         s.issued.waits(l.machine.target, f)?;
-        s.issued.gaps(l, &self.reach, ip, all)?;
+        s.issued.gaps(l, &self.reach, &mut self.needs, ip, all)?;
         if f.meets && exec != s.launched {
             let (active, launched) = (exec, s.launched);
             return Err((FaultKind::DivergentBarrier { active, launched }, None));

@@ -61,13 +61,47 @@ struct Recent {
     between: Between,
 }
 
+/// Wait states that operations want from earlier ones, as found when they met last: waves go the same ways again and again.
+#[derive(Default)]
+pub struct Needs(Vec<Vec<Need>>);
+
+/// What an operation wants from one before it.
+struct Need {
+    /// The one before.
+    op: usize,
+    /// What lay between.
+    between: Between,
+    states: u32,
+}
+
+impl Needs {
+    /// Wait states that operation `ip` wants from `p`, the `n`th of those before it, if they met last time.
+    fn known(&self, ip: usize, n: usize, p: &Recent) -> Option<u32> {
+        let need = self.0.get(ip)?.get(n)?;
+        (need.op == p.op && need.between == p.between).then_some(need.states)
+    }
+
+    /// Keeps what was found.
+    fn keep(&mut self, ip: usize, n: usize, p: &Recent, states: u32) {
+        if self.0.len() <= ip {
+            self.0.resize_with(ip + 1, Vec::new);
+        }
+        let (of, need) = (&mut self.0[ip], Need { op: p.op, between: p.between, states });
+        match of.get_mut(n) {
+            Some(old) => *old = need,
+            // Those in front of it were kept before it.
+            None => of.push(need),
+        }
+    }
+}
+
 /// A set of registers, a bit each.
 #[derive(Default)]
-struct RegSet(Vec<u64>);
+pub struct RegSet(Vec<u64>);
 
 impl RegSet {
     /// The words that have the registers of a run, with their bits there.
-    fn words(regs: Regs) -> impl Iterator<Item = (usize, u64)> {
+    pub fn words(regs: Regs) -> impl Iterator<Item = (usize, u64)> {
         let (first, end) = (regs.first.0 as usize, regs.first.0 as usize + regs.dwords as usize);
         (first / 64..end.div_ceil(64)).map(move |word| {
             let (low, high) = (first.saturating_sub(word * 64), (end - word * 64).min(64));
@@ -84,8 +118,8 @@ impl RegSet {
         }
     }
 
-    fn meets(&self, regs: Regs) -> bool {
-        RegSet::words(regs).any(|(word, bits)| self.0.get(word).is_some_and(|w| w & bits != 0))
+    fn meets(&self, words: &[(usize, u64)]) -> bool {
+        words.iter().any(|&(word, bits)| self.0.get(word).is_some_and(|w| w & bits != 0))
     }
 }
 
@@ -158,7 +192,7 @@ impl Issued {
             }
             return Ok(());
         }
-        if !f.reads.iter().chain(&f.writes).any(|r| self.filling.meets(*r)) {
+        if self.pending.is_empty() || !self.filling.meets(&f.touches) {
             return Ok(());
         }
         // The same kind of operation may fill a register again where results come in order: not on gfx12.
@@ -196,6 +230,11 @@ impl Issued {
         self.pending.push_back(p);
     }
 
+    /// Whether loads from memory to LDS are outstanding.
+    pub fn fills_lds(&self) -> bool {
+        self.pending.iter().any(|p| p.dma)
+    }
+
     /// Whether LDS bytes are still on their way from memory, by a load of the same wave; the error has the first of them.
     pub fn filled(&self, addr: u32, size: u32) -> Result<(), (FaultKind, u32)> {
         let (from, to) = (addr as u64, addr as u64 + size as u64);
@@ -210,19 +249,30 @@ impl Issued {
     }
 
     /// Checks the distance from earlier instructions, and records this one: operation `ip` of `l`.
-    pub fn gaps(&mut self, l: &Launch, reach: &Reach, ip: usize, all: &[Option<Facts>]) -> Result<(), Problem> {
+    pub fn gaps(
+        &mut self,
+        l: &Launch,
+        reach: &Reach,
+        needs: &mut Needs,
+        ip: usize,
+        all: &[Option<Facts>],
+    ) -> Result<(), Problem> {
         let Some(f) = &all[ip] else { return Ok(()) };
         let text = |other: usize| l.program.code.text_at(l.program.ops[other].pc);
         if reach.states > 0 {
             let now = self.clock;
-            for p in self.recent.iter_mut().rev() {
-                if let Some(producer) = &all[p.op] {
-                    let (need, have) = (f.inst.states_after(&producer.inst, p.between).into(), now - p.at);
-                    if need > have {
-                        return Err((FaultKind::MissingWaitStates { need, have, what: text(p.op) }, None));
-                    }
-                    p.between.pass(&f.inst);
+            for (n, p) in self.recent.iter_mut().rev().enumerate() {
+                let need = needs.known(ip, n, p).unwrap_or_else(|| {
+                    let need =
+                        all[p.op].as_ref().map_or(0, |producer| f.inst.states_after(&producer.inst, p.between).into());
+                    needs.keep(ip, n, p, need);
+                    need
+                });
+                let have = now - p.at;
+                if need > have {
+                    return Err((FaultKind::MissingWaitStates { need, have, what: text(p.op) }, None));
                 }
+                p.between.pass(&f.inst);
             }
             self.clock += f.states;
             while self.recent.front().is_some_and(|p| self.clock - p.at >= reach.states) {

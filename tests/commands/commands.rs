@@ -1,0 +1,12 @@
+//! The command as its users call it.
+
+mod attacks;
+mod cli;
+mod cycles;
+mod lsp;
+mod model;
+mod pages;
+#[cfg(unix)]
+mod readme;
+mod shapes;
+mod trust;

@@ -1,0 +1,141 @@
+//! Damaged and hostile models: an error or a model, never a panic.
+
+use crate::support;
+use crate::support::build::{Builder, int, ints};
+use barewave::graph::{self, Options};
+use barewave::onnx::{Attribute, Model};
+use barewave::tensor::{HostTensor, SplitMix64};
+use std::path::Path;
+
+fn files() -> Vec<(String, Vec<u8>)> {
+    let names = ["examples/digits/digits.onnx", "examples/vector_add/vector_add.onnx", "examples/lenet/lenet.onnx"];
+    let real = ["squeezenet", "shufflenet"].into_iter().filter_map(support::light);
+    let all = names.iter().map(|n| Path::new(n).to_path_buf()).chain(real);
+    all.map(|p| (p.display().to_string(), std::fs::read(&p).unwrap())).collect()
+}
+
+#[test]
+fn damaged_bytes() {
+    let mut rng = SplitMix64(9);
+    for (name, bytes) in files() {
+        let mut accepted = 0;
+        for _ in 0..400 {
+            let mut b = bytes.clone();
+            for _ in 0..1 + rng.next_u64() % 3 {
+                let at = (rng.next_u64() % b.len() as u64) as usize;
+                b[at] = rng.next_u64() as u8;
+            }
+            if let Ok(model) = Model::from_bytes(b.into(), Path::new(&name)) {
+                accepted += usize::from(graph::fuse(&model, &Options::default()).is_ok());
+            }
+        }
+        assert!(accepted > 0, "{name}: the damage is too great to test anything but the parser");
+    }
+}
+
+/// Changes numbers of a valid model instead of bytes: every integer attribute and every integer constant in turn becomes
+/// something extreme.
+#[test]
+fn extreme_numbers() {
+    let extremes = [i64::MIN, -1_000_000, -1, 0, 1, 2, 7, 1 << 20, 1 << 40, i64::MAX];
+    let mut errors = 0;
+    let real = support::light("shufflenet").map(|p| Model::load(&p).unwrap());
+    for model in std::iter::once(everything()).chain(real) {
+        assert_eq!(graph::fuse(&model, &Options::default()).map(|_| ()), Ok(()));
+        for n in 0..model.graph.nodes.len() {
+            for name in model.graph.nodes[n].attributes.keys() {
+                let of = |v: i64| match &model.graph.nodes[n].attributes[name] {
+                    Attribute::Int(_) => vec![Attribute::Int(v)],
+                    Attribute::Ints(list) => (0..list.len())
+                        .map(|i| {
+                            let mut l = list.clone();
+                            l[i] = v;
+                            Attribute::Ints(l)
+                        })
+                        .chain([Attribute::Ints(vec![v]), Attribute::Ints(vec![])])
+                        .collect(),
+                    Attribute::Float(_) => vec![Attribute::Float(v as f32), Attribute::Text("x".into())],
+                    _ => vec![],
+                };
+                for value in extremes.into_iter().flat_map(of) {
+                    let mut m = model.clone();
+                    m.graph.nodes[n].attributes.insert(name.clone(), value);
+                    errors += usize::from(graph::fuse(&m, &Options::default()).is_err());
+                }
+            }
+        }
+        // (ShuffleNet's integers are the shapes of its weights: extreme ones only cost time.)
+        for (name, t) in model.graph.initializers.iter().take_while(|_| model.graph.name.is_empty()) {
+            if t.dtype().is_float() {
+                continue;
+            }
+            for v in extremes {
+                for i in 0..t.len() {
+                    let mut values = t.to_i64();
+                    values[i] = v;
+                    let mut m = model.clone();
+                    m.graph.initializers.insert(name.clone(), HostTensor::from_ints(t.dtype(), t.shape(), &values));
+                    errors += usize::from(graph::fuse(&m, &Options::default()).is_err());
+                }
+            }
+        }
+    }
+    assert!(errors > 100, "only {errors} errors: nothing was tested");
+}
+
+/// A model with as many kinds of parameters as possible.
+fn everything() -> Model {
+    let mut b = Builder::new(17, 3);
+    let x = b.input(&[1, 4, 8, 8]);
+    let w = b.weight(&[4, 2, 3, 3]);
+    let spatial =
+        [("group", int(2)), ("pads", ints(&[1, 1, 1, 1])), ("strides", ints(&[1, 1])), ("dilations", ints(&[1, 1]))];
+    let y = b.node("Conv", &[&x, &w], &spatial);
+    let t = b.weight(&[4, 2, 3, 3]);
+    let attributes = [&spatial[..], &[("output_padding", ints(&[0, 0]))]].concat();
+    let y = b.node("ConvTranspose", &[&y, &t], &attributes);
+    let window = [
+        ("kernel_shape", ints(&[2, 2])),
+        ("strides", ints(&[1, 1])),
+        ("pads", ints(&[0, 0, 1, 1])),
+        ("ceil_mode", int(1)),
+    ];
+    let y = b.node("MaxPool", &[&y], &window);
+    let y = b.node("AveragePool", &[&y], &[&window[..], &[("count_include_pad", int(1))]].concat());
+    let y = b.node("LRN", &[&y], &[("size", int(3))]);
+    let p = b.ints(&[0, 0, 1, 1, 0, 0, 1, -1]);
+    let y = b.node("Pad", &[&y, &p], &[]);
+    let q = b.ints(&[0, 0, 1, 0, 0, 0, 0, 1]);
+    let y = b.node("Pad", &[&y, &q], &[("mode", Attribute::Text("reflect".into()))]);
+    let (s, e, a, st) = (b.ints(&[0, 9]), b.ints(&[8, -100]), b.ints(&[2, 3]), b.ints(&[1, -1]));
+    let y = b.node("Slice", &[&y, &s, &e, &a, &st], &[]);
+    let y = b.node("DepthToSpace", &[&y], &[("blocksize", int(2))]);
+    let y = b.node("SpaceToDepth", &[&y], &[("blocksize", int(2))]);
+    let sizes = b.ints(&[1, 4, 6, 7]);
+    let y = b.node("Resize", &[&y, "", "", &sizes], &[("mode", Attribute::Text("linear".into()))]);
+    let i = b.ints(&[1, -1, 2]);
+    let y = b.node("Gather", &[&y, &i], &[("axis", int(1))]);
+    let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]);
+    let r = b.ints(&[1, 2, 1, 2]);
+    let y = b.node("Tile", &[&y, &r], &[]);
+    let n = b.ints(&[0, -1, 6]);
+    let y = b.node("Reshape", &[&y, &n], &[("allowzero", int(0))]);
+    let n = b.ints(&[2, 4]);
+    let parts = b.node_n("Split", &[&y, &n], &[("axis", int(2))], 2);
+    let y = b.node("Concat", &[&parts[1], &parts[0]], &[("axis", int(2))]);
+    let n = b.ints(&[2, 1, 1, 6]);
+    let y = b.node("Expand", &[&y, &n], &[]);
+    let n = b.ints(&[1]);
+    let y = b.node("Unsqueeze", &[&y, &n], &[]);
+    let y = b.node("Squeeze", &[&y, &n], &[]);
+    let y = b.node("ReduceMean", &[&y], &[("axes", ints(&[1])), ("keepdims", int(1))]);
+    let y = b.node("Softmax", &[&y], &[("axis", int(2))]);
+    let y = b.node("Flatten", &[&y], &[("axis", int(1))]);
+    let y = b.node("ArgMax", &[&y], &[("axis", int(1)), ("keepdims", int(0)), ("select_last_index", int(0))]);
+    let y = b.node("Cast", &[&y], &[("to", int(1))]);
+    let shape = b.ints(&[2]);
+    let z = b.node("ConstantOfShape", &[&shape], &[]);
+    let y = b.node("Add", &[&y, &z], &[]);
+    b.output(&y);
+    b.model
+}

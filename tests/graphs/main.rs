@@ -1,0 +1,22 @@
+//! Whole models: what import and fusion make of them, what sessions compute, what damaged ones lead to.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod as_exported;
+mod device_models;
+mod device_random;
+mod fusion;
+mod hostile;
+mod inference;
+mod large;
+mod launches;
+mod library;
+mod models;
+mod operators;
+mod random;
+mod recorded;
+mod sequences;
+mod sessions;
+mod stages;
+mod strings;

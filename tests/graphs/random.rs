@@ -1,0 +1,82 @@
+//! Random models: the fused graph, run on the host, must compute what the independent reference computes.
+//!
+//! `operators` tries each operator with random attributes and odd shapes; `networks` grows random graphs with branches,
+//! values that are read several times, and layout operators between computations, which is where fusion and views can go
+//! wrong. A failure prints the seed and the fused graph.
+
+use crate::support::build::Builder;
+use crate::support::generate::{OPERATORS, network, operator};
+use crate::support::{reference, wider};
+use barewave::graph::interpret::Interpreter;
+use barewave::graph::{self, Options, plan};
+
+/// Compares the outputs; the error names what differs.
+fn agree(b: &Builder, tolerance: f64) -> Result<usize, String> {
+    let fused = graph::fuse(&b.model, &Options::default()).map_err(|e| e.to_string())?;
+    let got = Interpreter::new(&fused).run(&fused, &b.inputs).map_err(|e| format!("{e}\n{fused}"))?;
+    let want = reference::run(&b.model, &b.inputs);
+    for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+        if g.shape() != w.shape {
+            return Err(format!("output {i} has shape {:?}, not {:?}\n{fused}", g.shape(), w.shape));
+        }
+        for (k, (x, y)) in g.to_f64().iter().zip(&w.data).enumerate() {
+            // Not `> tolerance`: a NaN must fail.
+            let close = (x - y).abs() <= tolerance * (1.0 + y.abs());
+            if !close {
+                return Err(format!("output {i}, element {k}: {x} instead of {y}\n{fused}"));
+            }
+        }
+    }
+    let p = plan::plan(&fused, |_| true, |_| 0, &mut plan::WeightsRegion::default());
+    assert!(p.arena_bytes <= p.sum_bytes);
+    Ok(fused.steps.len())
+}
+
+/// How many models of each operator are tried.
+const EACH: u64 = 1000;
+
+fn operators_of(list: &[&str], opset: i64, make: fn(&mut Builder, &str)) {
+    for op in list {
+        for seed in 0..EACH {
+            let mut b = Builder::new(opset, seed);
+            make(&mut b, op);
+            if let Err(e) = agree(&b, 1e-5) {
+                panic!("{op}, seed {seed}: {e}\n{:?}", b.model.graph.nodes);
+            }
+        }
+    }
+}
+
+#[test]
+fn operators() {
+    operators_of(&OPERATORS, 17, operator);
+}
+
+#[test]
+fn wider_operators() {
+    operators_of(&wider::OPERATORS, 18, wider::operator);
+}
+
+#[test]
+fn networks() {
+    let mut nodes = 0;
+    let mut steps = 0;
+    for seed in 0..1500 {
+        let b = network(1000 + seed);
+        match agree(&b, 1e-5) {
+            Ok(n) => steps += n,
+            Err(e) => panic!(
+                "seed {seed}: {e}\n{:#?}",
+                b.model
+                    .graph
+                    .nodes
+                    .iter()
+                    .map(|n| format!("{:?} = {}({:?})", n.outputs, n.op, n.inputs))
+                    .collect::<Vec<_>>()
+            ),
+        }
+        nodes += b.model.graph.nodes.len();
+    }
+    println!("{nodes} nodes in {steps} steps");
+    assert!(steps * 3 < nodes * 2, "fusion does little: {nodes} nodes in {steps} steps");
+}

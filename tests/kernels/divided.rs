@@ -1,0 +1,141 @@
+//! Products whose tiles are divided in equal shares: emulated devices in strict mode against sums in f64, each twice, since what parts are
+//! added in which order must not depend on who is last, and counters must be as they were.
+
+use crate::support::build::{Builder, int, ints};
+use barewave::graph::{Options, fuse};
+use barewave::kernels::{EQUAL_SHARES, Tuned, Tuning, candidates};
+use barewave::runtime::EmulatedDevice;
+use barewave::tensor::{DType, HostTensor};
+use barewave::{Compiler, Session};
+use barewave_isa::Target;
+use std::sync::Arc;
+
+/// Unit roundoffs of a type and of what is summed in.
+fn roundoffs(t: DType) -> (f64, f64) {
+    match t {
+        DType::F16 => (2f64.powi(-11), 2f64.powi(-23)),
+        DType::BF16 => (2f64.powi(-8), 2f64.powi(-23)),
+        DType::F64 => (2f64.powi(-53), 2f64.powi(-52)),
+        DType::I8 => (0.0, 0.0),
+        _ => (2f64.powi(-24), 2f64.powi(-23)),
+    }
+}
+
+/// Runs a product of `[batches, m, n, k]` by some of the tiles that can be divided. Gives how many there were.
+fn check(target: &str, dtype: DType, extents: [usize; 4], turned: [bool; 2]) -> usize {
+    let [batches, m, n, k] = extents;
+    let mut b = Builder::new(17, (m + k) as u64);
+    let mut side = |rows: usize, cols: usize, turned: bool| {
+        let shape = if turned { [batches, cols, rows] } else { [batches, rows, cols] };
+        let mut values = b.random(&shape).to_f64();
+        if dtype == DType::I8 {
+            values.iter_mut().for_each(|v| *v = (*v * 90.0).round().clamp(-128.0, 127.0));
+        }
+        HostTensor::from_f64(dtype, &shape, &values)
+    };
+    let (x, y) = (side(m, k, turned[0]), side(k, n, turned[1]));
+    let names = [b.input_of(x.clone()), b.input_of(y.clone())];
+    let out = if dtype == DType::I8 {
+        let turn = |b: &mut Builder, name: &str, turned| match turned {
+            true => b.node("Transpose", &[name], &[("perm", ints(&[0, 2, 1]))]),
+            false => name.to_string(),
+        };
+        let [x, y] = [0, 1].map(|i| turn(&mut b, &names[i], turned[i]));
+        b.node("MatMulInteger", &[&x, &y], &[])
+    } else {
+        let [ta, tb] = turned.map(|t| int(t.into()));
+        let out = b.node("FusedMatMul", &[&names[0], &names[1]], &[("transA", ta), ("transB", tb)]);
+        b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
+        b.node("Relu", &[&out], &[])
+    };
+    b.output(&out);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let chip = Target::parse(target).unwrap();
+    let considered = candidates(&graph, &graph.steps[0], chip, &Tuning::default()).unwrap();
+    let all: Vec<_> = considered.candidates.iter().filter(|c| c.parts == EQUAL_SHARES).collect();
+    // The best one, and the one with the largest tile.
+    let largest = all.iter().max_by_key(|c| c.tile[0] * c.tile[1]).copied();
+    let mut some: Vec<_> = all.first().copied().into_iter().chain(largest).collect();
+    some.dedup();
+    let (x, y) = (x.to_f64(), y.to_f64());
+    let (u, v) = roundoffs(dtype);
+    for (i, c) in some.iter().enumerate() {
+        let mut tuning = Tuning::default();
+        tuning.insert(considered.product.clone(), Tuned::from(*c));
+        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiled = compiler.compile_graph(&graph).unwrap();
+        let name = format!("{target} {dtype} {extents:?} {turned:?} by {:?}", c.tile);
+        assert_eq!(compiled.plan().launches.len(), 1, "{name}");
+        let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
+        let mut session = Session::new(device, &compiled).unwrap();
+        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
+        if i == 0 {
+            let (again, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(got[0] == again[0], "{name}: another result");
+        }
+        let got = got[0].to_f64();
+        for i in (0..got.len()).step_by(7) {
+            let (z, row, col) = (i / (m * n), i / n % m, i % n);
+            let a = |l: usize| x[z * m * k + if turned[0] { l * m + row } else { row * k + l }];
+            let b = |l: usize| y[z * k * n + if turned[1] { col * k + l } else { l * n + col }];
+            let sum: f64 = (0..k).map(|l| a(l) * b(l)).sum();
+            let want = if dtype == DType::I8 { sum } else { sum.max(0.0) };
+            let size: f64 = (0..k).map(|l| (a(l) * b(l)).abs()).sum();
+            let most = u * want.abs() + (k + 2) as f64 * v * size + 1e-30;
+            assert!((got[i] - want).abs() <= most, "{name}: {} instead of {want} at {i}", got[i]);
+        }
+    }
+    some.len()
+}
+
+/// Fewer tiles than compute units, each of them shared by several workgroups.
+#[test]
+fn tiles_that_many_share() {
+    let mut found = 0;
+    for (i, (target, dtype, m, n, k)) in [
+        ("gfx803", DType::F32, 203, 197, 424),
+        ("gfx900", DType::F16, 200, 136, 640),
+        ("gfx906", DType::F16, 136, 200, 832),
+        ("gfx906", DType::F64, 131, 197, 424),
+        ("gfx908", DType::F32, 261, 197, 808),
+        ("gfx908", DType::I8, 136, 136, 1856),
+        ("gfx90a", DType::BF16, 136, 264, 1600),
+        ("gfx942", DType::F64, 133, 197, 808),
+        ("gfx942", DType::F16, 264, 136, 2624),
+        ("gfx950", DType::F16, 264, 136, 2624),
+        ("gfx1030", DType::F32, 197, 203, 424),
+        ("gfx1030", DType::F16, 200, 136, 832),
+        ("gfx1100", DType::F32, 261, 197, 424),
+        ("gfx1201", DType::F32, 197, 133, 424),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        found += check(target, dtype, [1, m, n, k], [[false, false], [false, true], [true, false]][i % 3]);
+    }
+    assert!(found > 14, "{found} ways");
+}
+
+/// More tiles than compute units: shares, and whole tiles behind them; of several products.
+#[test]
+fn whole_tiles_behind_shares() {
+    let mut found = 0;
+    for (i, (target, dtype, extents)) in [
+        ("gfx803", DType::F32, [1, 523, 453, 136]),
+        ("gfx906", DType::F16, [2, 520, 328, 160]),
+        ("gfx908", DType::F32, [1, 581, 901, 128]),
+        ("gfx908", DType::F16, [3, 392, 392, 512]),
+        ("gfx90a", DType::F32, [1, 901, 581, 128]),
+        ("gfx942", DType::F32, [2, 581, 901, 128]),
+        ("gfx942", DType::F16, [1, 904, 840, 512]),
+        ("gfx1030", DType::F32, [1, 581, 581, 128]),
+        ("gfx1100", DType::F32, [5, 261, 261, 136]),
+        ("gfx1201", DType::F32, [1, 453, 453, 128]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        found += check(target, dtype, extents, [[false, true], [false, false], [true, false]][i % 3]);
+    }
+    assert!(found > 12, "{found} ways");
+}

@@ -1,0 +1,21 @@
+//! Kernels by what they compute, on emulated devices in strict mode, against references of the host.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bytes;
+mod decoding;
+mod direct;
+mod divided;
+mod joined;
+mod moved;
+mod numerics;
+mod packed;
+mod parts;
+mod products;
+mod several;
+mod typed;
+mod types;
+mod weights;
+mod winograd;
+mod written;

@@ -1,0 +1,197 @@
+//! Steps that memory bounds: elements of every type taken in words and in several places, transpositions through LDS, reductions,
+//! softmax and normalisations along dimensions that lie apart, short lines. Emulated devices in strict mode against the f64
+//! interpreter of the fused graph, on extents around those of tiles, and on sizes for which workitems take several elements.
+
+use crate::support::agree::{finish, outputs};
+use crate::support::build::{Builder, int, ints};
+use barewave::graph::fused::{Role, Tensor};
+use barewave::onnx::Attribute;
+use barewave::tensor::{DType, HostTensor};
+
+const TYPES: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::I8, DType::U16, DType::Bool, DType::I64, DType::F64];
+
+/// Small integers of a type, which every type holds.
+fn small(b: &mut Builder, t: DType, shape: &[usize]) -> String {
+    let top = if t == DType::Bool { 2 } else { 100 };
+    let values: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(top) as f64).collect();
+    b.input_of(HostTensor::from_f64(t, shape, &values))
+}
+
+fn check(b: &mut Builder, y: String, most: f64, what: &str) {
+    finish(b, "", &[y]);
+    outputs(b, what, most);
+}
+
+#[test]
+fn transpositions_of_every_type() {
+    let shapes: [(&[usize], &[usize]); 6] = [
+        (&[65, 66], &[1, 0]),
+        (&[3, 40, 64], &[0, 2, 1]),
+        (&[130, 3], &[1, 0]),
+        (&[2, 7, 33, 12], &[0, 2, 3, 1]),
+        (&[2, 16, 17, 8], &[3, 1, 0, 2]),
+        (&[8, 128], &[1, 0]),
+    ];
+    for t in TYPES {
+        for (shape, perm) in shapes {
+            let mut b = Builder::new(17, 1);
+            let x = small(&mut b, t, shape);
+            let y = b.node("Transpose", &[&x], &[("perm", ints(perm))]);
+            check(&mut b, y, 0.0, &format!("{t} {shape:?} by {perm:?}"));
+        }
+    }
+}
+
+/// Large enough that dies take four tiles each that lie together: of a matrix, of several, and of images.
+#[test]
+fn tiles_that_dies_take_together() {
+    let shapes: [(&[usize], &[usize]); 3] =
+        [(&[1024, 2048], &[1, 0]), (&[4, 512, 256], &[0, 2, 1]), (&[2, 256, 32, 32], &[0, 2, 3, 1])];
+    for t in [DType::I8, DType::Bool, DType::U16] {
+        for (shape, perm) in shapes {
+            let mut b = Builder::new(17, 12);
+            let x = small(&mut b, t, shape);
+            let y = b.node("Transpose", &[&x], &[("perm", ints(perm))]);
+            check(&mut b, y, 0.0, &format!("{t} {shape:?} by {perm:?}"));
+        }
+    }
+}
+
+#[test]
+fn what_is_turned_meets_what_is_not() {
+    for t in [DType::F32, DType::F16, DType::I8, DType::I64] {
+        let mut b = Builder::new(17, 2);
+        let (x, z, row) = (small(&mut b, t, &[5, 36, 68]), small(&mut b, t, &[5, 36, 68]), small(&mut b, t, &[36]));
+        let own = small(&mut b, t, &[5, 68, 36]);
+        let x = b.node("Transpose", &[&x], &[("perm", ints(&[0, 2, 1]))]);
+        let z = b.node("Transpose", &[&z], &[("perm", ints(&[0, 2, 1]))]);
+        let y = b.node("Max", &[&x, &row], &[]);
+        let y = b.node("Min", &[&y, &own], &[]);
+        let y = b.node("Max", &[&y, &z], &[]);
+        check(&mut b, y, 0.0, &format!("two turned operands of {t}"));
+    }
+}
+
+#[test]
+fn elements_are_taken_in_words() {
+    for t in TYPES {
+        for last in [48, 20, 6, 5] {
+            let mut b = Builder::new(17, 3);
+            let x = small(&mut b, t, &[9, last]);
+            let rows = b.ints(&[8, 0, -1, 3, 5, -9]);
+            let y = b.node("Gather", &[&x, &rows], &[("axis", int(0))]);
+            check(&mut b, y, 0.0, &format!("rows of {last} of {t}"));
+            for to in [DType::F32, DType::I8, DType::I64] {
+                let mut b = Builder::new(17, 4);
+                let x = small(&mut b, t, &[9, last]);
+                let y = b.node("Cast", &[&x], &[("to", int(to.to_onnx().into()))]);
+                check(&mut b, y, 0.0, &format!("{last} of {t} as {to}"));
+            }
+        }
+        // More than a chip of few compute units begins at once, and not a multiple of anything.
+        let mut b = Builder::new(17, 5);
+        let x = small(&mut b, t, &[3, 99_991]);
+        let z = small(&mut b, t, &[3, 99_991]);
+        let y = b.node("Concat", &[&x, &z], &[("axis", int(1))]);
+        check(&mut b, y, 0.0, &format!("many of {t}"));
+    }
+}
+
+#[test]
+fn lines_along_dimensions_that_lie_apart() {
+    for (shape, axis) in [([2, 300, 40], 1), ([70, 9, 33], 0), ([1, 2000, 64], 1), ([3, 17, 500], 1), ([600, 1, 20], 0)]
+    {
+        for t in [DType::F32, DType::F16] {
+            let most = if t == DType::F16 { 4e-3 } else { 3e-6 };
+            let mut b = Builder::new(13, 6);
+            let x = b.random(&shape);
+            let x = b.input_of(HostTensor::from_f64(t, &shape, &x.to_f64()));
+            let soft = b.node("Softmax", &[&x], &[("axis", int(axis))]);
+            let mean = b.node("ReduceMean", &[&x], &[("axes", Attribute::Ints(vec![axis])), ("keepdims", int(1))]);
+            let top = b.node("ReduceMax", &[&x], &[("axes", Attribute::Ints(vec![axis])), ("keepdims", int(0))]);
+            let place = b.node("ArgMax", &[&x], &[("axis", int(axis))]);
+            finish(&mut b, "", &[soft, mean, top, place]);
+            outputs(&b, &format!("{t} {shape:?} along {axis}"), most);
+        }
+    }
+}
+
+#[test]
+fn short_lines_in_any_number() {
+    for length in [2, 3, 7, 13, 49, 64, 99] {
+        for count in [5, 1000, 70_001] {
+            let mut b = Builder::new(13, 7);
+            let x = b.input(&[count, length]);
+            let y = b.node("ReduceMean", &[&x], &[("axes", ints(&[1])), ("keepdims", int(0))]);
+            check(&mut b, y, 3e-6, &format!("{count} lines of {length}"));
+        }
+    }
+}
+
+#[test]
+fn groups_of_channels_keep_their_weights_small() {
+    let mut b = Builder::new(17, 8);
+    let x = b.input(&[2, 12, 10, 14]);
+    let (groups, whole) = (b.ints(&[0, 4, -1]), b.ints(&[2, 12, 10, 14]));
+    let (one, none) = (b.weight(&[4]), b.weight(&[4]));
+    let (scale, bias) = (b.weight(&[12, 1, 1]), b.weight(&[12, 1, 1]));
+    let y = b.node("Reshape", &[&x, &groups], &[]);
+    let y = b.node("InstanceNormalization", &[&y, &one, &none], &[]);
+    let y = b.node("Reshape", &[&y, &whole], &[]);
+    let y = b.node("Mul", &[&y, &scale], &[]);
+    let y = b.node("Add", &[&y, &bias], &[]);
+    finish(&mut b, "", &[y]);
+    outputs(&b, "group normalisation", 1e-5);
+    let fused = barewave::graph::fuse(&b.model, &Default::default()).expect("it fuses");
+    let constant = |t: &&Tensor| matches!(t.role, Role::Constant(_));
+    assert!(fused.tensors.iter().filter(constant).all(|t| t.len() <= 12), "{fused}");
+}
+
+/// Few lines that no workgroup holds: softmax and normalisations in pieces, of which some are the first and the last that a
+/// workgroup has, with elements that make a maximum of one piece of no use for another.
+#[test]
+fn few_lines_in_pieces() {
+    let lines: [&[usize]; 4] = [&[1, 65536], &[3, 46530], &[1, 2, 36864], &[1, 2, 5, 8000]];
+    for t in [DType::F32, DType::F16, DType::BF16] {
+        let most = if t == DType::F32 { 2e-5 } else { 1e-2 };
+        for shape in lines {
+            let what = format!("{t} {shape:?}");
+            let values = |b: &mut Builder| -> Vec<f64> {
+                let all: usize = shape.iter().product();
+                let x: Vec<f64> =
+                    (0..all).map(|i| b.below(64) as f64 / 16.0 + if i % 40000 < 20 { 6.0 } else { 0.0 }).collect();
+                x
+            };
+            let flat = [shape[0], shape[1..].iter().product()];
+            let mut b = Builder::new(17, 1);
+            let mut x = values(&mut b);
+            // A piece of nothing but -inf, and, in another line, NaN.
+            x[..9000].fill(f64::NEG_INFINITY);
+            if flat[0] > 1 {
+                x[flat[1] + 5] = f64::NAN;
+            }
+            let x = b.input_of(HostTensor::from_f64(t, &flat, &x));
+            let y = b.node("Softmax", &[&x], &[("axis", int(1))]);
+            check(&mut b, y, most, &format!("softmax {what}"));
+            if t != DType::BF16 {
+                let mut b = Builder::new(17, 2);
+                let x = values(&mut b);
+                let x = b.input_of(HostTensor::from_f64(t, &flat, &x));
+                let y = b.node("LogSoftmax", &[&x], &[("axis", int(1))]);
+                check(&mut b, y, most, &format!("log softmax {what}"));
+            }
+            let mut b = Builder::new(17, 3);
+            let x = values(&mut b);
+            let x = b.input_of(HostTensor::from_f64(t, shape, &x));
+            let (scale, bias) = (small(&mut b, t, &shape[1..2]), small(&mut b, t, &shape[1..2]));
+            if shape.len() > 2 {
+                let y = b.node("InstanceNormalization", &[&x, &scale, &bias], &[]);
+                check(&mut b, y, most, &format!("instance {what}"));
+            } else {
+                let y = b.node("LayerNormalization", &[&x, &scale, &bias], &[("axis", int(1))]);
+                check(&mut b, y, most, &format!("layer {what}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Steps that read or write parts of tensors: equal parts share a kernel, whatever computes them.
+
+use crate::support::build::{Builder, int, ints};
+use crate::support::device::{TARGETS, session};
+use barewave::graph::interpret::Interpreter;
+use barewave::graph::{self, Options};
+use barewave::onnx::Attribute;
+use barewave::tensor::{DType, HostTensor, compare};
+
+const PARTS: usize = 17;
+
+/// Runs a model in strict mode on every target: its results, and how many kernels it has.
+fn check(b: &Builder, kernels: usize, what: &str) {
+    let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+    let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+    for target in TARGETS {
+        let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
+        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
+        for (g, w) in got.iter().zip(&want) {
+            let c = compare(g, w, 1e-4, 1e-4).unwrap();
+            assert!(c.passes(), "{what} {target}: {c}");
+        }
+        let plan = compiled.plan();
+        assert!(plan.launches.len() >= PARTS, "{what} {target}: {} launches", plan.launches.len());
+        assert!(plan.kernels.len() <= kernels, "{what} {target}: {} kernels", plan.kernels.len());
+    }
+}
+
+/// The parts of an array along an axis.
+fn split(b: &mut Builder, x: &str, axis: usize, each: usize) -> Vec<String> {
+    let sizes = b.ints(&[each as i64; PARTS]);
+    b.node_n("Split", &[x, &sizes], &[("axis", int(axis as i64))], PARTS)
+}
+
+fn whole(b: &mut Builder, parts: &[String], axis: usize) {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let y = b.node("Concat", &parts, &[("axis", int(axis as i64))]);
+    b.output(&y);
+}
+
+/// Every type of element: where a part begins within 16 bytes stands in the code, the rest in its address.
+#[test]
+fn inputs_of_concat() {
+    for (dtype, shape, axis, kernels) in [
+        (DType::F32, [4, 4], 0, 1),
+        (DType::F32, [3, 5], 1, 4),
+        (DType::F16, [3, 5], 0, 8),
+        (DType::U8, [7, 3], 1, 16),
+        (DType::Bool, [1, 16], 0, 1),
+        (DType::I64, [3, 3], 0, 2),
+    ] {
+        let mut b = Builder::new(17, 1);
+        let part = |i: usize| {
+            let values: Vec<f64> = (0..shape[0] * shape[1]).map(|n| ((n * 7 + i * 5) % 11 % 2) as f64).collect();
+            HostTensor::from_f64(dtype, &shape, &values)
+        };
+        let parts: Vec<String> = (0..PARTS).map(|i| b.input_of(part(i))).collect();
+        whole(&mut b, &parts, axis);
+        check(&b, kernels, &format!("Concat of {dtype} {shape:?} along {axis}"));
+    }
+}
+
+#[test]
+fn outputs_of_split() {
+    for (shape, axis, kernels) in [([PARTS * 4, 4], 0, 1), ([5, PARTS * 3], 1, 4), ([PARTS * 3, 5], 0, 4)] {
+        let mut b = Builder::new(17, 2);
+        let x = b.input(&shape);
+        for part in split(&mut b, &x, axis, shape[axis] / PARTS) {
+            b.output(&part);
+        }
+        check(&b, kernels, &format!("Split of {shape:?} along {axis}"));
+    }
+}
+
+type Operation = fn(&mut Builder, &str) -> String;
+
+/// Operators between a Split and a Concat: their kernels read and write parts.
+#[test]
+fn operators_on_parts() {
+    let table: [(&str, &[usize], usize, Operation); 8] = [
+        ("elementwise", &[PARTS * 3, 5], 0, |b, x| b.node("Sigmoid", &[x], &[])),
+        ("softmax", &[2, PARTS * 5, 7], 1, |b, x| b.node("Softmax", &[x], &[("axis", int(-1))])),
+        ("sum", &[PARTS * 3, 5, 33], 0, |b, x| {
+            let axes = b.ints(&[2]);
+            b.node("ReduceSum", &[x, &axes], &[("keepdims", int(1))])
+        }),
+        ("product", &[PARTS * 5, 12], 0, |b, x| {
+            let w = b.constant(HostTensor::from_f64(DType::F32, &[12, 9], &[0.5; 108]));
+            b.node("MatMul", &[x, &w], &[])
+        }),
+        ("product of columns", &[6, PARTS * 9], 1, |b, x| b.node("MatMul", &[x, "weights"], &[])),
+        ("backwards", &[PARTS * 6, 3], 0, |b, x| {
+            let (start, end, axis, step) = (b.ints(&[-1]), b.ints(&[-99]), b.ints(&[0]), b.ints(&[-2]));
+            b.node("Slice", &[x, &start, &end, &axis, &step], &[])
+        }),
+        ("pooling", &[1, PARTS * 2, 7, 5], 1, |b, x| b.node("MaxPool", &[x], &[("kernel_shape", ints(&[3, 3]))])),
+        ("convolution", &[1, PARTS * 3, 6, 5], 1, |b, x| {
+            b.node("Conv", &[x, "filter"], &[("pads", Attribute::Ints(vec![1, 1, 1, 1]))])
+        }),
+    ];
+    for (what, shape, axis, operation) in table {
+        let mut b = Builder::new(17, 3);
+        let constants = [("weights", b.random(&[9, 4])), ("filter", b.random(&[2, 3, 3, 3]))];
+        constants.into_iter().for_each(|(name, t)| _ = b.model.graph.initializers.insert(name.into(), t));
+        let x = b.input(shape);
+        let parts = split(&mut b, &x, axis, shape[axis] / PARTS);
+        let parts: Vec<String> = parts.iter().map(|p| operation(&mut b, p)).collect();
+        whole(&mut b, &parts, axis);
+        check(&b, 8, what);
+    }
+}
+
+/// Few results of many elements each are made of pieces, of which the last one may be shorter, in another launch.
+#[test]
+fn long_reductions_are_cut_in_pieces() {
+    let cases: [(&str, &[usize], &[i64], DType, f64, usize); 10] = [
+        ("ReduceSum", &[262_147], &[0], DType::F32, 1e-4, 3),
+        ("ReduceMean", &[3, 2, 140_000], &[1, 2], DType::F16, 2e-3, 2),
+        ("ReduceMax", &[600, 2, 401], &[0, 2], DType::F32, 0.0, 2),
+        ("ReduceMin", &[2, 131_072], &[1], DType::F64, 0.0, 2),
+        ("ReduceSumSquare", &[4, 131_073], &[-1], DType::F32, 1e-4, 3),
+        ("ReduceL2", &[131_073, 3], &[0], DType::BF16, 1e-2, 3),
+        ("ReduceLogSumExp", &[140_000], &[0], DType::F16, 2e-3, 5),
+        ("ReduceSum", &[1, 400_001], &[0, 1], DType::I32, 0.0, 3),
+        ("ReduceProd", &[140_000], &[0], DType::F32, 1e-3, 2),
+        ("ReduceSum", &[5, 131_072], &[1], DType::F32, 1e-4, 1),
+    ];
+    for (op, shape, axes, dtype, tolerance, launches) in cases {
+        let mut b = Builder::new(18, 7);
+        // Of products each factor is near one.
+        let value = |x: &f64| match (op, dtype) {
+            ("ReduceProd", _) => 1.0 + x * 1e-4,
+            (_, DType::I32) => (x * 1e6).round(),
+            _ => x + 0.25,
+        };
+        let values: Vec<f64> = b.random(shape).to_f64().iter().map(value).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, shape, &values));
+        let axes = b.ints(axes);
+        let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
+        b.output(&y);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+        for target in TARGETS {
+            let what = format!("{op} of {shape:?} {dtype:?} {target}");
+            let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(compiled.plan().launches.len(), launches, "{what}");
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let c = compare(&got[0], &want[0], tolerance, tolerance).unwrap();
+            assert!(c.passes(), "{what}: {c}");
+        }
+    }
+}
+
+/// Sums of few columns of many rows go through pieces of rows, in another launch: with a shorter last piece, behind an expression of their own,
+/// of several matrices, and of neighbouring columns that are no whole load.
+#[test]
+fn sums_of_few_columns_are_cut_in_pieces() {
+    let cases: [(&str, &[usize], i64, DType, f64, usize); 6] = [
+        ("ReduceSum", &[65536, 32], 0, DType::F32, 1e-4, 2),
+        ("ReduceMean", &[65537, 40], 0, DType::F16, 2e-3, 3),
+        ("ReduceMax", &[2, 49152, 24], 1, DType::F32, 0.0, 2),
+        ("ReduceSumSquare", &[65536, 37], 0, DType::BF16, 1e-2, 2),
+        ("ReduceSum", &[65536, 32], 0, DType::I32, 0.0, 2),
+        ("ReduceSum", &[64, 4096], 0, DType::F32, 1e-4, 1),
+    ];
+    for (op, shape, axis, dtype, tolerance, launches) in cases {
+        let mut b = Builder::new(18, 11);
+        let value = |x: &f64| if dtype == DType::I32 { (x * 1e4).round() } else { x + 0.25 };
+        let values: Vec<f64> = b.random(shape).to_f64().iter().map(value).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, shape, &values));
+        let axes = b.ints(&[axis]);
+        let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
+        let y = if dtype == DType::F32 { b.node("Relu", &[&y], &[]) } else { y };
+        b.output(&y);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+        for target in TARGETS {
+            let what = format!("{op} of {shape:?} {dtype:?} {target}");
+            let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(compiled.plan().launches.len(), launches, "{what}");
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let c = compare(&got[0], &want[0], tolerance, tolerance).unwrap();
+            assert!(c.passes(), "{what}: {c}");
+        }
+    }
+}
+
+/// What one elementwise step makes of each element is made where the element is reduced, also where the reduction walks in another order, unless
+/// somebody else reads it too.
+#[test]
+fn reductions_begin_with_elementwise_steps() {
+    let cases: [(&str, &str, &[usize], &[i64], bool, usize); 5] = [
+        ("Cast", "ReduceSum", &[37, 65], &[0], false, 1),
+        ("Exp", "ReduceSum", &[5, 33, 8], &[1], false, 1),
+        ("Abs", "ReduceMax", &[9, 70], &[1], false, 1),
+        ("Neg", "ArgMax", &[9, 70], &[1], false, 1),
+        ("Exp", "ReduceMean", &[40, 33], &[0], true, 2),
+    ];
+    for (before, op, shape, axes, read, steps) in cases {
+        let mut b = Builder::new(18, 5);
+        let x = b.random(shape);
+        let bytes: Vec<f64> = x.to_f64().iter().map(|x| (x * 100.0).round()).collect();
+        let x = if before == "Cast" { HostTensor::from_f64(DType::I8, shape, &bytes) } else { x };
+        let x = b.input_of(x);
+        let to = if before == "Cast" { vec![("to", int(6))] } else { vec![] };
+        let y = b.node(before, &[&x], &to);
+        if read {
+            b.output(&y);
+        }
+        let y = if op == "ArgMax" {
+            b.node(op, &[&y], &[("axis", int(axes[0]))])
+        } else {
+            let axes = b.ints(axes);
+            b.node(op, &[&y, &axes], &[("keepdims", int(0))])
+        };
+        b.output(&y);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        assert_eq!(fused.steps.len(), steps, "{before} {op}");
+        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+        for target in TARGETS {
+            let what = format!("{before}, {op} of {shape:?} {target}");
+            let (mut session, _) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            for (g, w) in got.iter().zip(&want) {
+                let c = compare(g, w, 1e-4, 1e-4).unwrap();
+                assert!(c.passes(), "{what}: {c}");
+            }
+        }
+    }
+}

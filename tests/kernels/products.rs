@@ -1,0 +1,249 @@
+//! Matrix products of every type and layout: emulated devices in strict mode against sums in f64.
+//!
+//! The bound of an error is that of the result's rounding and of a sum in the type that is added in:
+//! `u |y| + n v sum |a b|`, with u and v the unit roundoffs of both.
+
+use crate::support::build::{Builder, int, ints};
+use crate::support::device;
+use crate::support::drawn;
+use barewave::graph::{Options, fuse};
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+
+const TARGETS: [&str; 8] = ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
+
+/// A product: batches, rows, columns, depth; whether each side is given transposed.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    extents: [usize; 4],
+    turned: [bool; 2],
+    dtype: DType,
+}
+
+impl Product {
+    /// Unit roundoffs of the type, and of what is summed in.
+    fn roundoffs(&self) -> (f64, f64) {
+        match self.dtype {
+            DType::F16 => (2f64.powi(-11), 2f64.powi(-23)),
+            DType::BF16 => (2f64.powi(-8), 2f64.powi(-23)),
+            DType::F64 => (2f64.powi(-53), 2f64.powi(-52)),
+            DType::I8 => (0.0, 0.0),
+            _ => (2f64.powi(-24), 2f64.powi(-23)),
+        }
+    }
+
+    /// Runs it on a target and compares every `stride`-th element. Gives the grid of its launch.
+    fn check(&self, target: &str, seed: u64, stride: usize) -> [u32; 3] {
+        let [batches, m, n, k] = self.extents;
+        let mut b = Builder::new(17, seed);
+        let mut side = |rows: usize, cols: usize, turned: bool| {
+            let shape = if turned { [batches, cols, rows] } else { [batches, rows, cols] };
+            let mut values = b.random(&shape).to_f64();
+            if self.dtype == DType::I8 {
+                values.iter_mut().for_each(|v| *v = (*v * 90.0).round().clamp(-128.0, 127.0));
+            }
+            HostTensor::from_f64(self.dtype, &shape, &values)
+        };
+        let (x, y) = (side(m, k, self.turned[0]), side(k, n, self.turned[1]));
+        let names = [b.input_of(x.clone()), b.input_of(y.clone())];
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let out = if self.dtype == DType::I8 {
+            let turn = |b: &mut Builder, name: &str, turned| match turned {
+                true => b.node("Transpose", &[name], &[("perm", ints(&[0, 2, 1]))]),
+                false => name.to_string(),
+            };
+            let [x, y] = [0, 1].map(|i| turn(&mut b, names[i], self.turned[i]));
+            b.node("MatMulInteger", &[&x, &y], &[])
+        } else {
+            let [ta, tb] = self.turned.map(|t| int(t.into()));
+            let out = b.node("FusedMatMul", &names, &[("transA", ta), ("transB", tb)]);
+            b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
+            out
+        };
+        b.output(&out);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let (mut session, compiled) =
+            device::session(&graph, target, true).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
+        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
+        let (got, x, y) = (got[0].to_f64(), x.to_f64(), y.to_f64());
+        assert_eq!(got.len(), batches * m * n);
+        let (u, v) = self.roundoffs();
+        for i in (0..got.len()).step_by(stride) {
+            let (z, row, col) = (i / (m * n), i / n % m, i % n);
+            let a = |l: usize| x[z * m * k + if self.turned[0] { l * m + row } else { row * k + l }];
+            let b = |l: usize| y[z * k * n + if self.turned[1] { col * k + l } else { l * n + col }];
+            let want: f64 = (0..k).map(|l| a(l) * b(l)).sum();
+            let size: f64 = (0..k).map(|l| (a(l) * b(l)).abs()).sum();
+            let most = u * want.abs() + (k + 2) as f64 * v * size + 1e-30;
+            assert!((got[i] - want).abs() <= most, "{target} {self:?}: {} instead of {want} at {i}", got[i]);
+        }
+        compiled.plan().launches[0].grid
+    }
+}
+
+#[test]
+fn every_type_and_layout_of_odd_extents() {
+    let mut random = Builder::new(17, 99);
+    for (i, target) in TARGETS.iter().enumerate() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            for turned in [[false, false], [false, true], [true, false], [true, true]] {
+                let mut extent =
+                    |most: usize| if random.coin() { random.between(1, most) } else { random.below(most / 8) * 8 + 8 };
+                let extents = [1 + i % 2, extent(150), extent(150), extent(200)];
+                if drawn(&format!("{target} {dtype} {extents:?}")) {
+                    Product { extents, turned, dtype }.check(target, i as u64 + 1, 1);
+                }
+            }
+        }
+    }
+}
+
+/// Floats of 8 bits behind what widens and scales them: of one launch where a target multiplies them as they are, and the same numbers
+/// anywhere else.
+#[test]
+fn floats_of_8_bits() {
+    let (e4, e5) = ([DType::F8E4M3, DType::F8E4M3Z], [DType::F8E5M2, DType::F8E5M2Z]);
+    for (i, target) in ["gfx942", "gfx950", "gfx1201", "gfx1200", "gfx90a"].into_iter().enumerate() {
+        let info = Target::parse(target).unwrap().info();
+        for (j, dtype) in [e4[0], e4[1], e5[0], e5[1]].into_iter().enumerate() {
+            let as_it_is = target != "gfx90a" && info.fnuz == (j % 2 == 1);
+            for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
+                let extents = [1 + (i + l) % 2, 35 + 7 * l + 2 * j, 64 + l * (i + j), 96 + 33 * j + l];
+                for scales in 0..3 {
+                    // On others one of them will do.
+                    let what = format!("{target} {dtype} {extents:?} {scales}");
+                    if (as_it_is || l + scales == j) && drawn(&what) {
+                        // Of half of them the right factor is part of the model.
+                        let constant = !(i + j + l + scales).is_multiple_of(2);
+                        let launches = scaled_product(target, dtype, extents, turned, (scales, constant));
+                        assert!((launches == 1) == as_it_is, "{target} {dtype} {extents:?}: {launches} launches");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Checks a product of floats of 8 bits: as they are, with scales of tensors, with those of rows and columns. Gives its launches.
+fn scaled_product(
+    target: &str,
+    dtype: DType,
+    extents: [usize; 4],
+    turned: [bool; 2],
+    (scales, constant): (usize, bool),
+) -> usize {
+    let [batches, m, n, k] = extents;
+    let mut b = Builder::new(21, (m * n) as u64);
+    let mut sides = Vec::new();
+    for (rows, cols, turned, line) in [(m, k, turned[0], 1), (k, n, turned[1], 2)] {
+        let shape = if turned { [batches, cols, rows] } else { [batches, rows, cols] };
+        let values: Vec<f64> = b.random(&shape).to_f64().iter().map(|v| v * 4.0).collect();
+        let narrow = HostTensor::from_f64(dtype, &shape, &values);
+        // Rows of the left one, columns of the right one.
+        let axis = if turned { 3 - line } else { line };
+        let lines = if line == 1 { rows } else { cols };
+        let scale: Vec<f64> = (0..lines).map(|i| 0.25 + (i % 7) as f64).collect();
+        let name = if constant && line == 2 { b.constant(narrow.clone()) } else { b.input_of(narrow.clone()) };
+        let (wide, scale) = match scales {
+            0 => (b.node("Cast", &[&name], &[("to", int(DType::F32.to_onnx().into()))]), vec![1.0; lines]),
+            1 => {
+                let s = b.constant(HostTensor::from_f64(DType::F32, &[], &[0.375]));
+                (b.node("DequantizeLinear", &[&name, &s], &[]), vec![0.375; lines])
+            }
+            _ => {
+                let s = b.constant(HostTensor::from_f64(DType::F32, &[lines], &scale));
+                (b.node("DequantizeLinear", &[&name, &s], &[("axis", int(axis as i64))]), scale)
+            }
+        };
+        sides.push((wide, narrow.to_f64(), scale));
+    }
+    let [ta, tb] = turned.map(|t| int(t.into()));
+    let product = b.node("FusedMatMul", &[&sides[0].0, &sides[1].0], &[("transA", ta), ("transB", tb)]);
+    b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
+    let out = b.node("Relu", &[&product], &[]);
+    b.output(&out);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let what = format!("{target} {dtype} {extents:?} {turned:?} {scales} {constant}");
+    let (mut session, compiled) = device::session(&graph, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let got = got[0].to_f64();
+    let (x, y) = (&sides[0].1, &sides[1].1);
+    for (i, got) in got.iter().enumerate() {
+        let (z, row, col) = (i / (m * n), i / n % m, i % n);
+        let a = |l: usize| x[z * m * k + if turned[0] { l * m + row } else { row * k + l }];
+        let b = |l: usize| y[z * k * n + if turned[1] { col * k + l } else { l * n + col }];
+        let scale = sides[0].2[row] * sides[1].2[col];
+        let want: f64 = (0..k).map(|l| a(l) * b(l)).sum::<f64>() * scale;
+        let size: f64 = (0..k).map(|l| (a(l) * b(l)).abs()).sum::<f64>() * scale;
+        let most = (k + 8) as f64 * 2f64.powi(-23) * size + 1e-30;
+        assert!((got - want.max(0.0)).abs() <= most, "{what}: {got} instead of {want} at {i}");
+    }
+    compiled.plan().launches.len()
+}
+
+/// Lines that begin and end anywhere, of a depth of several rounds that leaves a rest; also where workgroups share it.
+#[test]
+fn deep_products_of_odd_lines() {
+    let all = [DType::F16, DType::BF16, DType::I8, DType::F32, DType::F64];
+    for (i, target) in ["gfx803", "gfx900"].iter().chain(&TARGETS).enumerate() {
+        for (j, dtype) in all.into_iter().enumerate() {
+            for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
+                let (odd, some) = (2 * (i + j) + 1, i + 2 * j + 3 * l);
+                let (m, n, k) = match some % 4 {
+                    0 => (40 + odd, 131, 289 + 2 * l),
+                    1 => (33, 70 + odd, 384 + l),
+                    2 => (64, 35 + odd, 512),
+                    _ => (17 + odd, 30, 1031),
+                };
+                Product { extents: [1 + some % 2, m, n, k], turned, dtype }.check(target, some as u64, 1);
+            }
+        }
+    }
+}
+
+/// A product for each compute unit that fills the largest tiles: those that are no power of two, and those of which LDS holds one.
+#[test]
+fn tiles_that_fill_a_device() {
+    let (plain, turned) = ([false, false], [false, true]);
+    for (target, rows, turned, dtype, depth) in [
+        ("gfx908", 192, plain, DType::F16, 131),
+        ("gfx90a", 256, turned, DType::BF16, 72),
+        ("gfx942", 224, plain, DType::F16, 72),
+        ("gfx942", 224, turned, DType::BF16, 131),
+        ("gfx950", 256, turned, DType::F16, 136),
+    ] {
+        // Four tiles across for each product.
+        let units = Target::parse(target).unwrap().info().cus as usize / 4;
+        Product { extents: [units, rows - 9, 4 * 256 - 3, depth], turned, dtype }.check(target, 7, 997);
+    }
+}
+
+/// So many results of so little depth that L2 would notice in which pieces they are stored: they leave in whole rows, also where the last
+/// rows and columns are not whole tiles.
+#[test]
+fn results_in_whole_rows() {
+    for (i, target) in ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F16, DType::I8, DType::BF16].into_iter().enumerate() {
+            let turned = [(i + j) % 2 == 1, (i + j) % 3 == 1];
+            Product { extents: [64, 250, 252, 64 - 8 * j], turned, dtype }.check(target, 5, 97);
+        }
+    }
+    Product { extents: [1, 8000, 256, 250], turned: [false, true], dtype: DType::F16 }.check("gfx942", 5, 97);
+}
+
+/// Operands that do not stay in the last cache, of a product that memory bounds: rows of tiles run in bands, so that what they share is
+/// read while it is there. Bands are a dimension of the grid, rows or columns the first one.
+#[test]
+fn bands_of_tiles() {
+    let shape = |n: usize, k: usize| [1, 500, n, k];
+    for (target, dtype, extents) in
+        [("gfx906", DType::F32, shape(27_003, 40)), ("gfx90a", DType::BF16, shape(50_001, 90))]
+    {
+        let product = Product { extents, turned: [false, false], dtype };
+        // Far more columns than rows.
+        let banded = product.check(target, 3, 99_991);
+        assert!(banded[0] * banded[2] < banded[1], "{target}: {banded:?}");
+        let whole = Product { extents: [1, 70, 1500, 40], ..product }.check(target, 3, 97);
+        assert!(whole[0] > whole[1] && whole[2] == 1, "{target}: {whole:?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Operators of long lines that take several launches: Fourier transforms in passes, running sums in chunks, TopK in heats. Emulated devices in
+//! strict mode against the f64 interpreter of the fused graph, and that against sums and sorts written down here.
+
+use crate::support::agree::{close, finish, outputs};
+use crate::support::build::{Builder, int};
+use barewave::tensor::{DType, HostTensor};
+use std::f64::consts::PI;
+
+/// Element `k` of the transform of complex numbers.
+fn transform(x: &[(f64, f64)], k: usize, inverse: bool) -> (f64, f64) {
+    let n = x.len();
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let turned = x.iter().enumerate().map(|(j, (re, im))| {
+        let (sin, cos) = (sign * 2.0 * PI * ((j * k % n) as f64) / n as f64).sin_cos();
+        (re * cos - im * sin, re * sin + im * cos)
+    });
+    let (re, im) = turned.fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
+    (re * scale, im * scale)
+}
+
+/// A line of some length, of what there is of it.
+fn line(at: impl Fn(usize) -> (f64, f64), own: usize, n: usize) -> Vec<(f64, f64)> {
+    (0..n).map(|j| if j < own { at(j) } else { (0.0, 0.0) }).collect()
+}
+
+#[test]
+fn transforms_in_passes() {
+    // Lines, their elements, what lies within an element, and the length: factors of several passes, a large prime, a longer and a shorter one.
+    let (there, back) = ((false, false, 2), (true, false, 2));
+    let (real, half, whole) = ((false, false, 1), (false, true, 1), (true, true, 2));
+    for (outer, own, inner, n, kinds) in [
+        (28, 360, 1, 360, [there, whole]),
+        (4, 256, 9, 256, [back, real]),
+        (20, 368, 1, 368, [half, back]),
+        (38, 200, 1, 256, [whole, there]),
+        (38, 300, 1, 256, [half, whole]),
+    ] {
+        for (inverse, onesided, parts) in kinds {
+            let mut b = Builder::new(20, 7);
+            let given = if inverse && onesided { own / 2 + 1 } else { own };
+            let x = b.input(&[outer, given, inner, parts]);
+            let (length, axis) = (b.ints(&[n as i64]), b.ints(&[1]));
+            let (length, axis) = (scalar(&mut b, &length), scalar(&mut b, &axis));
+            let flags = [("inverse", int(inverse.into())), ("onesided", int(onesided.into()))];
+            let y = b.node("DFT", &[&x, &length, &axis], &flags);
+            finish(&mut b, "", &[y]);
+            let what = format!("{outer}x{own}x{inner} in {n}, inverse {inverse}, onesided {onesided}, {parts} parts");
+            let got = outputs(&b, &what, 1e-6).remove(0);
+            let data = b.inputs[0].to_f64();
+            let (bins, out_parts) =
+                (if onesided && !inverse { n / 2 + 1 } else { n }, if inverse && onesided { 1 } else { 2 });
+            assert_eq!(got.shape(), [outer, bins, inner, out_parts], "{what}");
+            // A few lines are enough to compare in full.
+            let got = got.to_f64();
+            for (o, q) in [(0, 0), (outer / 2, inner / 2), (outer - 1, inner - 1)] {
+                let at = |j: usize| {
+                    let i = ((o * given + j) * inner + q) * parts;
+                    (data[i], if parts == 2 { data[i + 1] } else { 0.0 })
+                };
+                let whole = |j: usize| match j {
+                    j if inverse && onesided && j > n / 2 => {
+                        at_or_none(&at, n - j, given).map_or((0.0, 0.0), |x| (x.0, -x.1))
+                    }
+                    j => at_or_none(&at, j, given).unwrap_or((0.0, 0.0)),
+                };
+                let x = line(whole, n, n);
+                let (mut found, mut want) = (Vec::new(), Vec::new());
+                for k in (0..bins).step_by(7) {
+                    let (re, im) = transform(&x, k, inverse);
+                    want.extend([re, im].into_iter().take(out_parts));
+                    found.extend((0..out_parts).map(|p| got[((o * bins + k) * inner + q) * out_parts + p]));
+                }
+                close(&found, &want, 1e-6, &what);
+            }
+        }
+    }
+}
+
+fn at_or_none(at: &impl Fn(usize) -> (f64, f64), j: usize, given: usize) -> Option<(f64, f64)> {
+    (j < given).then(|| at(j))
+}
+
+/// A constant of one element as a scalar.
+fn scalar(b: &mut Builder, list: &str) -> String {
+    let value = b.model.graph.initializers[list].to_i64();
+    b.constant(HostTensor::from_i64(&[], &value))
+}
+
+#[test]
+fn frames_in_passes() {
+    let (samples, n, step) = (128 + 40 * 149, 128, 40);
+    for onesided in [true, false] {
+        let mut b = Builder::new(17, 9);
+        let x = b.input(&[1, samples, 1]);
+        let window = b.input(&[n]);
+        let step_of = b.constant(HostTensor::from_i64(&[], &[step as i64]));
+        let y = b.node("STFT", &[&x, &step_of, &window], &[("onesided", int(onesided.into()))]);
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, "frames", 2e-6).remove(0).to_f64();
+        let (data, window) = (b.inputs[0].to_f64(), b.inputs[1].to_f64());
+        let bins = if onesided { n / 2 + 1 } else { n };
+        let (mut found, mut want) = (Vec::new(), Vec::new());
+        for frame in [0, 41, 149] {
+            let x: Vec<(f64, f64)> = (0..n).map(|j| (data[frame * step + j] * window[j], 0.0)).collect();
+            for k in 0..bins {
+                let (re, im) = transform(&x, k, false);
+                want.extend([re, im]);
+                found.extend_from_slice(&got[(frame * bins + k) * 2..][..2]);
+            }
+        }
+        close(&found, &want, 2e-6, "frames");
+    }
+}
+
+#[test]
+fn running_sums_and_products_in_chunks() {
+    // Extents with divisors, with one that has none further on, and primes.
+    for shape in [[3, 96], [130, 5], [2, 77], [3, 19], [1, 1024]] {
+        for (reverse, exclusive) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            for dtype in [DType::F32, DType::F16, DType::I32] {
+                let mut b = Builder::new(14, 11);
+                let axis = if shape[0] > shape[1] { 0 } else { 1 };
+                let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(9) as f64 - 4.0).collect();
+                let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+                let along = b.constant(HostTensor::from_i64(&[], &[axis as i64]));
+                let flags = [("reverse", int(reverse)), ("exclusive", int(exclusive))];
+                let y = b.node("CumSum", &[&x, &along], &flags);
+                finish(&mut b, "", &[y]);
+                let what = format!("{dtype} {shape:?}, reverse {reverse}, exclusive {exclusive}");
+                let got = outputs(&b, &what, 0.0).remove(0);
+                let (n, step) = (shape[axis], if axis == 0 { shape[1] } else { 1 });
+                let mut want = vec![0.0; data.len()];
+                for first in (0..data.len()).filter(|i| i / step % n == 0) {
+                    let mut sum = 0.0;
+                    for j in 0..n {
+                        let at = first + step * if reverse == 1 { n - 1 - j } else { j };
+                        want[at] = if exclusive == 1 { sum } else { sum + data[at] };
+                        sum += data[at];
+                    }
+                }
+                close(&got.to_f64(), &want, 0.0, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_best_of_long_lines_are_found_in_heats_and_by_merging() {
+    // The last three are sorted: whole, of runs that are not a power of two of them, and of single elements.
+    let (high, low, whole) = ((1, DType::F32), (0, DType::F32), (1, DType::I64));
+    for (shape, axis, k, kinds) in [
+        ([33, 1024, 1], 1, 5, vec![high, whole]),
+        ([1, 1200, 24], 1, 4, vec![low]),
+        ([58, 768, 1], 1, 1, vec![low]),
+        ([66, 512, 1], 1, 512, vec![high]),
+        ([1, 700, 35], 1, 200, vec![low]),
+        ([35, 701, 1], 1, 3, vec![whole]),
+    ] {
+        for (largest, dtype) in kinds {
+            let mut b = Builder::new(17, 13);
+            // Many are equal: the first ones count.
+            let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(60) as f64).collect();
+            let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+            let count = b.ints(&[k as i64]);
+            let y = b.node_n("TopK", &[&x, &count], &[("axis", int(axis)), ("largest", int(largest))], 2);
+            finish(&mut b, "", &y);
+            let what = format!("{k} of {dtype} {shape:?}, largest {largest}");
+            let got = outputs(&b, &what, 0.0);
+            let [outer, n, inner] = shape;
+            let (mut places, mut values) = (vec![0.0; outer * k * inner], vec![0.0; outer * k * inner]);
+            for (o, q) in (0..outer).flat_map(|o| (0..inner).map(move |q| (o, q))) {
+                let value = |i: usize| data[(o * n + i) * inner + q];
+                let mut order: Vec<usize> = (0..n).collect();
+                order.sort_by(|a, b| {
+                    let by = value(*a).total_cmp(&value(*b));
+                    if largest == 1 { by.reverse() } else { by }.then(a.cmp(b))
+                });
+                for (j, i) in order.into_iter().take(k).enumerate() {
+                    let at = (o * k + j) * inner + q;
+                    (places[at], values[at]) = (i as f64, value(i));
+                }
+            }
+            close(&got[0].to_f64(), &values, 0.0, &what);
+            close(&got[1].to_f64(), &places, 0.0, &what);
+        }
+    }
+}
