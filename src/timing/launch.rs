@@ -487,6 +487,11 @@ impl Recorded {
         detailed
     }
 
+    /// Its simulation where all of its operands were gone through before, and are in the smallest cache that holds what it touches.
+    pub fn behind_itself(&self) -> Detailed {
+        self.simulated(&vec![memory::smallest(&self.chip, self.moved.traffic.footprint); self.operands().len()])
+    }
+
     /// Takes from a simulated launch's traffic what caches have of its operands.
     pub fn find(&self, modelled: &mut Modelled, found: &[Found]) {
         let [l2, mall]: [f64; 2] = [found.iter().map(|f| f.l2).sum(), found.iter().map(|f| f.mall).sum()];
