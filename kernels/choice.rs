@@ -204,6 +204,8 @@ pub(super) struct Machine {
     cache: f64,
     /// All compute units share the second-level cache.
     pub one_cache: bool,
+    /// Dies with a second-level cache each.
+    pub dies: u32,
     /// What is written stays there too.
     takes_results: bool,
     /// Cycles between two waves that begin, of all engines together.
@@ -244,6 +246,7 @@ impl Machine {
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
                 one_cache: c.dies <= 1.0,
+                dies: c.dies as u32,
                 cache: if c.dies > 1.0 { f64::INFINITY } else { c.mall_mib.max(c.l2_mib) * 1048576.0 },
                 takes_results: c.mall_writes > 0.0,
                 dispatch: c.dispatch(1.0, c.cus),
@@ -265,6 +268,7 @@ impl Machine {
                     memory: most,
                     cache: most,
                     one_cache: true,
+                    dies: 1,
                     takes_results: false,
                     dispatch: 0.0,
                     issue,

@@ -12,7 +12,7 @@ use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
 use barewave_timing::gemm::{Gemm, usual_matrix};
-use barewave_timing::{Chip, Modelled, shapes};
+use barewave_timing::{Chip, shapes};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -209,9 +209,9 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
     let chosen = considered.first();
     let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, dtype, p));
-    let sum = |of: fn(&Modelled) -> f64| launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(of).sum::<f64>();
-    let bodies = (sum(|m| m.clocks), sum(|m| m.repeated));
-    let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, bodies, launches.len()));
+    let repeated = cycles::repeated(&launches, chip);
+    let vendor =
+        table.as_ref().zip(repeated).and_then(|(t, [a, b])| t.of(chip, dtype, layout, &shaped, (a, b), launches.len()));
     let memory = total.dram / chip.dram_bytes_clk() / total.clocks.max(1.0);
     Ok(Line { name, launches, total, share, memory, considered, vendor_like, form, search, vendor })
 }
