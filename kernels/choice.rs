@@ -27,9 +27,10 @@ pub(super) struct Extents {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// Bytes of both operands in memory, and of a result.
+    /// Bytes of both operands in memory.
     pub bytes: usize,
-    pub result_bytes: usize,
+    /// Bytes of a result in memory.
+    pub stored: usize,
     /// Neighbours along k are neighbours in memory, in the left and in the right operand.
     pub deep: (bool, bool),
     /// Workgroups may be numbered in bands.
@@ -167,7 +168,10 @@ const MOST_ROWS: u32 = 64;
 const UNNOTICED: f64 = 0.85;
 
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
-const NOTICED: f64 = 0.68;
+const NOTICED: f64 = 0.72;
+
+/// Of the first level's lines those of a round take so many at most, where now more of them begin and now less.
+const FIT: f64 = 0.9;
 
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
@@ -202,6 +206,8 @@ pub(super) struct Machine {
     cache: f64,
     /// All compute units share the second-level cache.
     pub one_cache: bool,
+    /// Dies with a second-level cache each.
+    pub dies: u32,
     /// What is written stays there too.
     takes_results: bool,
     /// Cycles between two waves that begin, of all engines together.
@@ -243,6 +249,7 @@ impl Machine {
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
                 one_cache: c.dies <= 1.0,
+                dies: c.dies as u32,
                 cache: if c.dies > 1.0 { f64::INFINITY } else { c.mall_mib.max(c.l2_mib) * 1048576.0 },
                 takes_results: c.mall_writes > 0.0,
                 dispatch: c.dispatch(1.0, c.cus),
@@ -265,6 +272,7 @@ impl Machine {
                     memory: most,
                     cache: most,
                     one_cache: true,
+                    dies: 1,
                     takes_results: false,
                     dispatch: 0.0,
                     issue,
@@ -313,15 +321,25 @@ impl Machine {
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
-    /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part; the
-    /// rest is gone before its round where the lines of both operands do not fit the first level.
+    /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part, and where rows
+    /// begin anywhere often the end of one and the beginning of the next; the rest is gone before its round where the lines of both
+    /// operands do not fit the first level.
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
-        let bytes = tile.types.stored_bytes();
-        let lines = |width: u32, deep: bool| if deep { width } else { tile.k * (width * bytes).div_ceil(self.line) };
-        let fit = lines(tile.m, e.deep.0) + lines(tile.n, e.deep.1) <= self.lines;
-        let of_line = (self.line / (tile.k * bytes)).max(1);
-        let times = |deep: bool| if deep && !fit { of_line } else { 1 };
-        (tile.m * times(e.deep.0) + tile.n * times(e.deep.1)) * bytes
+        let (bytes, line) = (tile.types.stored_bytes(), self.line);
+        let piece = tile.k * bytes;
+        // Pieces begin at multiples of so many bytes.
+        let at = gcd(gcd((e.k as u64 * u64::from(bytes)) as u32, line), piece);
+        let of_piece = 1.0 + f64::from(piece - at) / f64::from(line);
+        let lines = |width: u32, deep: bool| match deep {
+            true => f64::from(width) * of_piece,
+            false => f64::from(tile.k * (width * bytes).div_ceil(line)),
+        };
+        // What lies behind the last row or column is not asked for.
+        let (m, n) = ((tile.m as usize).min(e.m) as u32, (tile.n as usize).min(e.n) as u32);
+        let fit =
+            lines(m, e.deep.0) + lines(n, e.deep.1) <= f64::from(self.lines) * if of_piece > 1.0 { FIT } else { 1.0 };
+        let times = |deep: bool| if deep && !fit { of_piece * f64::from(line) / f64::from(piece) } else { 1.0 };
+        (f64::from(bytes) * (f64::from(m) * times(e.deep.0) + f64::from(n) * times(e.deep.1))) as u32
     }
 
     /// How quickly workgroups go through their rounds.
@@ -378,7 +396,7 @@ impl Machine {
         // Parts are whole tiles.
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
-        let result = (e.batches * e.m * e.n * e.result_bytes) as f64;
+        let result = (e.batches * e.m * e.n * e.stored) as f64;
         let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
         let written = written * (1.0 - stay);
@@ -503,7 +521,7 @@ impl Machine {
             around: pace.around * visits,
             ends: edges * visits,
         };
-        let result = (e.batches * e.m * e.n * e.result_bytes) as f64;
+        let result = (e.batches * e.m * e.n * e.stored) as f64;
         let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
         let read = if read <= loops.in_rounds() * self.memory * UNNOTICED - written { once } else { read };
@@ -518,10 +536,15 @@ impl Machine {
         Some((clocks + adding, split))
     }
 
-    /// The best way to divide tiles in equal shares.
+    /// The best way to divide tiles in equal shares: among workgroups of which one runs on a compute unit, as many as its SIMDs have room
+    /// for side by side, or many.
     fn in_shares(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
         let most = self.resident(way.1).min(MOST_SHARES) as u32;
-        let all = [1, most].into_iter().take(most as usize).filter_map(|n| self.divided(e, way, n));
+        let simds = self.target.info().simds;
+        let beside = (simds / way.1.waves.min(simds)).clamp(1, most);
+        let mut all = vec![1, beside, most];
+        all.dedup();
+        let all = all.into_iter().take(most as usize).filter_map(|n| self.divided(e, way, n));
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
@@ -751,6 +774,11 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extent
         )
     };
     tiles.filter(fits).map(round).collect()
+}
+
+/// The greatest number that divides both.
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Cycles of a SIMD for a wave's multiply-add of a type.

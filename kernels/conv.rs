@@ -133,7 +133,7 @@ impl Columns {
             n,
             k,
             bytes: gemm::operand_bytes(cx, terms.len()),
-            result_bytes: cx.dtype(Arg::Output).size(),
+            stored: cx.dtype(Arg::Output).size(),
             deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), self == Columns::Lines && k > 1),
             bands: false,
             shares: false,

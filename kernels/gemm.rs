@@ -104,6 +104,13 @@ impl Sums {
 /// Registers of what a step reads: of A's tile, and of B's.
 pub(super) type Read = (Vec<Part>, Vec<Part>);
 
+/// The stages of a loop in which a step is read, and in which one is multiplied.
+#[derive(Clone, Copy)]
+pub(super) struct Stages {
+    pub read: u8,
+    pub multiply: u8,
+}
+
 /// How a tile in LDS is multiplied: reads of one step, and its products.
 pub(super) trait Multiplier {
     /// Steps of a tile.
@@ -122,6 +129,25 @@ pub(super) trait Multiplier {
     fn read(&self, b: &mut Builder, step: u32, into: &Read);
     /// Multiplies what was read into the sums.
     fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Read);
+    /// Registers for the operands of so many steps in turn. Those of one operand may be the same in all of them: its next elements are
+    /// read as soon as no product asks for the last ones ([`Multiplier::multiply_and_read`]).
+    fn sets(&self, b: &mut Builder, count: u32, _one_for_all: bool) -> Vec<Read> {
+        (0..count).map(|_| self.registers(b)).collect()
+    }
+    /// Multiplies what was read into the sums, and reads a step into the next registers of [`Multiplier::sets`].
+    fn multiply_and_read(
+        &self,
+        b: &mut Builder,
+        sums: &[Part],
+        read: &Read,
+        (step, into): (u32, &Read),
+        stages: Stages,
+    ) {
+        b.stage(stages.read);
+        self.read(b, step, into);
+        b.stage(stages.multiply);
+        self.multiply(b, sums, read);
+    }
 }
 
 /// Places of both operands' tiles in LDS.

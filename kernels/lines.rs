@@ -45,10 +45,11 @@ const SHORT: u32 = 4;
 const ENOUGH: usize = 8;
 
 /// Bytes of neighbouring columns that a workgroup takes at least, workitems of such a workgroup at most, and of a compute unit that
-/// are enough.
+/// are enough: of four bytes each; where they load less, and but once, more of them up to what a compute unit holds.
 const COLUMNS: u32 = 64;
 const TALLEST: u32 = 1024;
 const RESIDENT: usize = 1024;
+const MOST_RESIDENT: usize = 2048;
 
 /// Lines that a team takes one after the other in straight code at most, and chunks of them.
 const ABREAST: u32 = 8;
@@ -101,7 +102,37 @@ impl Shape {
     }
 }
 
+/// What a workgroup takes at once of columns that are walked once.
+pub(super) struct Columns {
+    /// Workgroups, and workitems of each.
+    pub workgroups: usize,
+    pub workitems: u32,
+    /// Bytes that a workgroup loads before it waits.
+    pub in_flight: usize,
+}
+
+impl Columns {
+    /// Workgroups that a compute unit has at once, if no more workitems are there than are enough for it.
+    pub fn resident(&self) -> usize {
+        (MOST_RESIDENT / self.workitems as usize).max(1)
+    }
+}
+
 impl Shape {
+    /// How columns are walked; none where lines are not.
+    pub fn walked_as_columns(&self, target: Target) -> Option<Columns> {
+        let (beside, team) = self.columns.filter(|_| !self.dense).and_then(|row| self.as_columns(row, target))?;
+        let workitems = beside * team;
+        let in_flight = (workitems * self.chunks(team)) as usize * self.size;
+        Some(Columns { workgroups: self.count.div_ceil(beside as usize), workitems, in_flight })
+    }
+
+    /// Chunks that a workitem of a team takes in a round.
+    fn chunks(&self, team: u32) -> u32 {
+        let own = (self.length as u32 / self.together).div_ceil(team);
+        if own * self.together * self.dwords <= MOST { own } else { IN_FLIGHT }
+    }
+
     /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
     /// units have enough to do; none where a line's neighbours are too few.
     fn as_columns(&self, row: usize, target: Target) -> Option<(u32, u32)> {
@@ -114,7 +145,8 @@ impl Shape {
         }
         // As many members as fill the chip, and as keep a line in registers that is walked again if they can.
         let length = self.length as u32;
-        let wanted = 1u32 << (RESIDENT * cus / self.count.max(1)).max(1).ilog2();
+        let enough = if self.again { RESIDENT } else { (RESIDENT * 4 / self.size.clamp(1, 4)).min(MOST_RESIDENT) };
+        let wanted = 1u32 << (enough * cus / self.count.max(1)).max(1).ilog2();
         let held = |team: u32| length.div_ceil(team) * self.dwords;
         let most = (TALLEST / least).min((length / SHORT).next_power_of_two());
         let mut team = wanted.clamp(1, most);
@@ -209,7 +241,7 @@ impl Lines {
             WORKGROUP
         };
         let own = all.div_ceil(team);
-        let chunks = if held(team) <= MOST { own } else { IN_FLIGHT };
+        let chunks = shape.chunks(team);
         // A team of several waves has its own barriers.
         let mut workgroup = if team > wave { team } else { WORKGROUP };
         // Few lines are spread over the compute units.

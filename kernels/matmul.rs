@@ -28,7 +28,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         n,
         k,
         bytes: gemm::operand_bytes(cx, 1),
-        result_bytes: cx.dtype(Arg::Output).size(),
+        stored: cx.dtype(Arg::Output).size(),
         deep,
         bands: true,
         shares: true,

@@ -12,7 +12,7 @@
 
 use super::choice::{self, Extents, Machine, Round};
 use super::fragment;
-use super::gemm::{Multiplier, Places, Read, Sums};
+use super::gemm::{Multiplier, Places, Read, Stages, Sums};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use crate::mir::{Builder, MInst, Part, matrix_clocks, matrix_instruction, matrix_modifiers};
@@ -79,6 +79,9 @@ const DEPTHS: [u32; 4] = [DEEPEST, 1, 2, 4];
 /// So many dwords of a tile that a workitem loads, at most, of those that are deepest.
 const FEW_LOADED: u32 = 32;
 
+/// So many rounds are few.
+const FEW_ROUNDS: usize = 4;
+
 /// A wave of more results than this has few registers for operands; then a step takes so many bytes of k.
 const LARGE: u32 = 128 * 96;
 const STEP_OF_LARGE: u32 = 64;
@@ -138,14 +141,20 @@ pub(super) fn candidates(
             continue;
         }
         let one = Layout::most(&tile, tile_m) + Layout::most(&tile, tile_n);
-        let buffers = if 2 * one <= target.info().lds_bytes || !spread { 2 } else { 1 };
+        let lds_bytes = target.info().lds_bytes;
+        // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
+        // rounds with two.
+        let groups = e.batches * e.m.div_ceil(tile_m as usize) * e.n.div_ceil(tile_n as usize);
+        let few = e.k <= FEW_ROUNDS * k as usize && groups >= 2 * target.cus() as usize;
+        let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
+        let buffers = if in_turn && few || spread && 2 * one > lds_bytes { 1 } else { 2 };
         let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
         let threads = tile.threads();
         let own = k / run;
         // A wave's lanes gather from one row.
         let passes = (threads / tile_n).max(1);
         let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
-        if lds > target.info().lds_bytes || !can_load(&tile) || tile_n < min_n || !gathers {
+        if lds > lds_bytes || !can_load(&tile) || tile_n < min_n || !gathers {
             continue;
         }
         let round = form.round(target, &tile, machine, e, (lds, spread));
@@ -191,23 +200,29 @@ impl MatrixForm {
         let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
         let loaded = machine.loaded(tile, e);
         let own = tile.m * tile.n / tile.threads();
-        // Sums, unless they are in a file of their own, two steps of operands, and what is loaded: of narrow elements twice where
-        // loads come first.
+        // Sums, unless they are in a file of their own, operands of steps, and what is loaded.
         let t = target.info();
         let apart = t.max_agprs > 0 && !t.unified_agprs;
         let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
         let held = self.operand(Operand::A).map_or(0, |a| a.own.max(tile.run)) * types.bytes() / 4;
-        let step = (tile.m / down + tile.n / across) / self.side() * held;
         // Barriers; and an odd number of steps has none beside which the next round's first reads come.
         let odd = tile.k / self.step(tile.run) % 2;
         let meetings = 3 - tile.buffers + 2 * odd;
-        let sets = if spread || types.bytes() >= 4 { 1 } else { 2 };
         let clocks = self.products(tile) * busy;
         let answer = if types.bytes() < 4 { choice::lds_answer(target) } else { 0.0 };
-        let read = rounds::reads_ahead(tile.k / self.step(tile.run), clocks, answer).1.max(2);
-        // Narrow elements of lines along the width are turned, of both operands at a time where loads of two rounds are there.
-        let turned = if sets > 1 && e.deep == (false, false) { 24 } else { 16 };
-        let vgprs = sums + read * step + loaded_words(tile) * sets + turned;
+        let (ahead, sets) = rounds::reads_ahead(tile.k / self.step(tile.run), clocks, answer);
+        let [rows, columns] = [tile.m / down, tile.n / across].map(|own| own / self.side() * held);
+        let read = match rounds::one_for_all(target, tile, ahead) {
+            true => rows.max(columns) + sets * rows.min(columns),
+            false => sets.max(2) * (rows + columns),
+        };
+        // What is loaded is there twice where loads come first.
+        let in_turn = types.bytes() < 4 && !spread;
+        let loads = if in_turn && tile.buffers > 1 { 2 } else { 1 };
+        // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
+        let turned = if in_turn && e.deep == (false, false) { 8 } else { 0 };
+        let others = if in_turn && tile.buffers == 1 { 8 } else { 16 };
+        let vgprs = sums + read + loaded_words(tile) * loads + turned + others;
         Round {
             waves: down * across,
             products,
@@ -359,6 +374,53 @@ impl Matrix<'_> {
     fn depth(&self) -> u32 {
         self.own.max(self.tile.run)
     }
+    /// Registers of so many tiles of an operand.
+    fn operand(&self, b: &mut Builder, tiles: u32) -> Vec<Part> {
+        let dwords = (self.depth() * self.tile.types.bytes() / 4) as u8;
+        (0..tiles).map(|_| b.v(dwords)).collect()
+    }
+
+    /// Reads what a step multiplies of one of the tiles, of rows or of columns.
+    fn read_one(&self, b: &mut Builder, step: u32, read: &Read, (of_rows, number): (bool, usize)) {
+        let (tile, p) = (self.tile, self.places);
+        let (to, address, layout, base) = match of_rows {
+            true => (read.0[number], p.read.0, p.layout.0, 0),
+            false => (read.1[number], p.read.1, p.layout.1, p.b_base),
+        };
+        let cells = self.depth() / tile.run;
+        let per_cell = (tile.cell() / 4) as u8;
+        for c in 0..cells {
+            let k = (step * self.groups * cells + c) * tile.run;
+            let at = base + layout.at(k, number as u32 * self.form.side());
+            b.lds_read_into(to.slice(c as u8 * per_cell, per_cell), address, at);
+        }
+    }
+
+    /// Multiplies what was read, one register of the longer operand after the other; `then` is told its number when no product asks for it
+    /// any more.
+    fn multiply_in_turn(&self, b: &mut Builder, sums: &[Part], read: &Read, mut then: impl FnMut(&mut Builder, usize)) {
+        let (rows, columns) = read;
+        let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
+        let (longer, of_cell) = (rows_are_longer(read), (self.depth() / self.own) as u8);
+        let [outer, inner] = if longer { [rows.len(), columns.len()] } else { [columns.len(), rows.len()] };
+        for q in 0..of_cell {
+            for t in 0..outer {
+                for u in 0..inner {
+                    let (i, j) = if longer { (t, u) } else { (u, t) };
+                    let sum = sums[i * columns.len() + j];
+                    let (row, column) = (rows[i].slice(q * dwords, dwords), columns[j].slice(q * dwords, dwords));
+                    let (first, second) = if self.swapped { (column, row) } else { (row, column) };
+                    let srcs = [first.into(), second.into(), sum.into()];
+                    let mods = matrix_modifiers(self.form.instruction, &self.form.op);
+                    b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
+                }
+                if q + 1 == of_cell {
+                    then(b, t);
+                }
+            }
+        }
+    }
+
     /// Instruction tiles of a wave, down and across.
     fn tiles(&self) -> (u32, u32) {
         let (waves, side) = (self.form.waves, self.form.side());
@@ -381,41 +443,64 @@ impl Multiplier for Matrix<'_> {
 
     fn registers(&self, b: &mut Builder) -> Read {
         let (down, across) = self.tiles();
-        let dwords = (self.depth() * self.tile.types.bytes() / 4) as u8;
-        let mut operand = |count: u32| (0..count).map(|_| b.v(dwords)).collect();
-        (operand(down), operand(across))
+        (self.operand(b, down), self.operand(b, across))
     }
 
-    fn read(&self, b: &mut Builder, step: u32, (rows, columns): &Read) {
-        let (tile, p) = (self.tile, self.places);
-        let cells = self.depth() / tile.run;
-        let per_cell = (tile.cell() / 4) as u8;
-        let mut operand = |to: &[Part], address: Part, layout: Layout, base: u32| {
-            for (&dst, t) in to.iter().zip(0..) {
-                for c in 0..cells {
-                    let k = (step * self.groups * cells + c) * tile.run;
-                    let at = base + layout.at(k, t * self.form.side());
-                    b.lds_read_into(dst.slice(c as u8 * per_cell, per_cell), address, at);
-                }
-            }
-        };
-        operand(rows, p.read.0, p.layout.0, 0);
-        operand(columns, p.read.1, p.layout.1, p.b_base);
-    }
-
-    fn multiply(&self, b: &mut Builder, sums: &[Part], (rows, columns): &Read) {
-        let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
-        for q in 0..(self.depth() / self.own) as u8 {
-            for (i, row) in rows.iter().enumerate() {
-                for (j, column) in columns.iter().enumerate() {
-                    let sum = sums[i * columns.len() + j];
-                    let (row, column) = (row.slice(q * dwords, dwords), column.slice(q * dwords, dwords));
-                    let (first, second) = if self.swapped { (column, row) } else { (row, column) };
-                    let srcs = [first.into(), second.into(), sum.into()];
-                    let mods = matrix_modifiers(self.form.instruction, &self.form.op);
-                    b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
-                }
-            }
+    fn read(&self, b: &mut Builder, step: u32, read: &Read) {
+        for of_rows in [true, false] {
+            let operand = if of_rows { &read.0 } else { &read.1 };
+            (0..operand.len()).for_each(|t| self.read_one(b, step, read, (of_rows, t)));
         }
     }
+
+    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Read) {
+        self.multiply_in_turn(b, sums, read, |_, _| ());
+    }
+
+    fn sets(&self, b: &mut Builder, count: u32, one_for_all: bool) -> Vec<Read> {
+        let first = self.registers(b);
+        let further = |_| match one_for_all {
+            true if rows_are_longer(&first) => (first.0.clone(), self.operand(b, first.1.len() as u32)),
+            true => (self.operand(b, first.0.len() as u32), first.1.clone()),
+            false => self.registers(b),
+        };
+        let further: Vec<Read> = (1..count).map(further).collect();
+        [vec![first], further].concat()
+    }
+
+    fn multiply_and_read(
+        &self,
+        b: &mut Builder,
+        sums: &[Part],
+        read: &Read,
+        (step, into): (u32, &Read),
+        stages: Stages,
+    ) {
+        let longer = rows_are_longer(read);
+        let shorter = if longer { read.1.len() } else { read.0.len() };
+        b.stage(stages.read);
+        (0..shorter).for_each(|t| self.read_one(b, step, into, (!longer, t)));
+        b.stage(stages.multiply);
+        // Behind the products of one register come those of the next before it is read: products wait for each other, reads for products that
+        // have begun.
+        let read_one = |b: &mut Builder, t: usize| {
+            b.stage(stages.read);
+            self.read_one(b, step, into, (longer, t));
+            b.stage(stages.multiply);
+        };
+        let mut free = None;
+        self.multiply_in_turn(b, sums, read, |b, t| {
+            if let Some(before) = free.replace(t) {
+                read_one(b, before);
+            }
+        });
+        if let Some(last) = free {
+            read_one(b, last);
+        }
+    }
+}
+
+/// Of what is read of both operands, the rows have more registers: products go through them one after the other.
+fn rows_are_longer((rows, columns): &Read) -> bool {
+    rows.len() >= columns.len()
 }

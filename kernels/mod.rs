@@ -275,7 +275,7 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, products with what widens their factors from 8 bits, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
-/// added up; `None` where there are none.
+/// added up; and with sums of few columns in two stages. `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
     let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
         let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
@@ -306,11 +306,13 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let begun =
         crate::graph::begin_with_norms(next, |graph, step| packed::begins(&cx(graph, step, target, tuning))).or(begun);
     let next = begun.as_ref().unwrap_or(graph);
-    crate::graph::sum_convolutions(next, |graph, whole, parts| {
+    let summed = crate::graph::sum_convolutions(next, |graph, whole, parts| {
         let StepKind::Conv(conv) = &whole.kind else { return false };
         conv::adds(&cx(graph, whole, target, tuning), conv) && worth(graph, whole, parts)
     })
-    .or(begun)
+    .or(begun);
+    let next = summed.as_ref().unwrap_or(graph);
+    crate::graph::sum_in_stages(next, |graph, step| reduce::pieces(&cx(graph, step, target, tuning))).or(summed)
 }
 
 /// Lowers one step to kernels for `target`, with the tiles of a tuning. `name` is the symbol of the first one.

@@ -1,12 +1,13 @@
 //! Reductions: every workitem of a line's team combines its elements, then the team what its members have found.
 
+use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::lines::{self, Chunk, Lines, Shape, part_offset};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
 use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar};
-use crate::graph::fused::ReduceOp;
+use crate::graph::fused::{ReduceOp, StepKind};
 use crate::mir::{Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
 
@@ -118,6 +119,38 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     }
     let grid = lines.grid();
     Ok(vec![w.finish(grid, view.len() as u64)])
+}
+
+/// Clocks of a round of a workgroup beside its wait, rows of a piece at least, and by how much two stages must be quicker.
+const ROUND: f64 = 100.0;
+const ROWS: usize = 64;
+const QUICKER: f64 = 0.95;
+
+/// In how many pieces rows are summed where few workgroups have columns: so many as take least, where that is worth another launch.
+pub(super) fn pieces(cx: &Cx) -> Option<usize> {
+    let StepKind::Reduce(_) = &cx.step.kind else { return None };
+    let view = &cx.step.inputs[0].view;
+    let source = cx.dtype(Arg::Input(0));
+    let shape = Shape::of(&[(source, view)], cx.step.output.view.rank(), cx.step.output.view.len(), false).ok()?;
+    let machine = Machine::of(cx.target);
+    let bytes = (shape.count * shape.length * source.size()) as f64;
+    // A round's loads are answered together; a compute unit has as many workitems as walk columns at once.
+    let clocks = |pieces: usize| {
+        let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
+        let columns = shape.walked_as_columns(cx.target)?;
+        let at_once = columns.workgroups.min(cx.target.cus() as usize * columns.resident());
+        let rate = (columns.in_flight * at_once) as f64 / (machine.answer(bytes) + ROUND);
+        Some(bytes / rate.min(machine.memory))
+    };
+    let once = clocks(1)?;
+    let twice = |pieces: usize| {
+        let left = (2 * pieces * shape.count * 4) as f64 / machine.l2;
+        Some((clocks(pieces)? + left + machine.launch + 2.0 * machine.ends, pieces))
+    };
+    let most = shape.length / ROWS;
+    let all = (1..=10).map(|n| 1 << n).take_while(|n| *n <= most).filter_map(twice);
+    let (best, n) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best < QUICKER * once).then_some(n)
 }
 
 impl Reduction<'_> {

@@ -4,14 +4,15 @@
 //! nobody reads any more.
 //!
 //! With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
-//! barrier of its own. Where other instructions run in the shadow of those that multiply they are spread among these.
+//! barrier of its own; and where products and moves follow each other, the next tile is loaded behind that into the registers from which
+//! one was written. That takes little LDS and few registers: more workgroups multiply while one waits. Where other instructions run in the shadow of those that multiply they are spread among these.
 //!
 //! What a step multiplies is read while steps before it are multiplied: so many that LDS has answered by then, where there are registers
 //! in turn for that. What the first steps of a round multiply is read behind the barrier of the round before.
 
 use super::choice;
 use super::error::Res;
-use super::gemm::{Multiplier, Operands, Places, Read};
+use super::gemm::{Multiplier, Operands, Places, Read, Stages};
 use super::tile::{Form, Tile};
 use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Type};
 use barewave_isa::Target;
@@ -54,6 +55,12 @@ pub(super) fn in_shadow(target: Target, tile: &Tile) -> bool {
     is_narrow(tile) && choice::has_matrix_shadow(target)
 }
 
+/// Steps that are read one ahead have the registers of one operand in common, where products and reads follow each other: its elements are
+/// read behind the last product that asks for those before them.
+pub(super) fn one_for_all(target: Target, tile: &Tile, ahead: u32) -> bool {
+    is_narrow(tile) && !in_shadow(target, tile) && tile.buffers == 1 && ahead == 1
+}
+
 /// Of so many steps of a round, how many a step's operands are read ahead of it, and the sets of registers that they take in turn:
 /// a divisor of the steps, so that rounds are alike. `clocks` are those of a step, `answer` what LDS takes. With a single step there is
 /// nothing to multiply meanwhile.
@@ -88,6 +95,10 @@ pub(super) struct Rounds<'a, M: Multiplier> {
     ahead: u32,
     /// Registers of steps, in turn.
     sets: Vec<Read>,
+    /// Those of one operand are the same in all of them.
+    one_for_all: bool,
+    /// Tiles are loaded right behind those that are written, into the same registers.
+    behind: bool,
 }
 
 impl<'a, M: Multiplier> Rounds<'a, M> {
@@ -113,8 +124,25 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         // Where loads come in the round that they are for, what is written waits for them: as late as can be.
         let answer = if early { choice::lds_answer(b.target()) } else { 0.0 };
         let (ahead, sets) = reads_ahead(by.steps(), by.step_clocks(b.target()), answer);
-        let sets = (0..sets).map(|_| by.registers(b)).collect();
-        Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, spread, ahead, sets }
+        let one_for_all = early && one_for_all(b.target(), tile, ahead);
+        let sets = by.sets(b, sets, one_for_all);
+        let b_base = places.b_base;
+        Rounds {
+            tile,
+            by,
+            sums,
+            b_base,
+            addresses,
+            both,
+            swap,
+            commit,
+            shadow,
+            spread,
+            ahead,
+            sets,
+            one_for_all,
+            behind: early && (shadow || tile.buffers == 1),
+        }
     }
 
     /// The stage in which tiles are multiplied.
@@ -122,13 +150,27 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         self.commit + 1
     }
 
+    /// Registers of a step.
+    fn set(&self, step: u32) -> &Read {
+        &self.sets[step as usize % self.sets.len()]
+    }
+
     fn read(&self, b: &mut Builder, step: u32) {
         b.in_lds(TILES_READ);
-        self.by.read(b, step, &self.sets[step as usize % self.sets.len()]);
+        self.by.read(b, step, self.set(step));
     }
 
     fn multiply(&self, b: &mut Builder, step: u32) {
-        self.by.multiply(b, self.sums, &self.sets[step as usize % self.sets.len()]);
+        self.by.multiply(b, self.sums, self.set(step));
+    }
+
+    /// Multiplies a step, and reads the one behind it, of the next round behind the last one.
+    fn multiply_and_read(&self, b: &mut Builder, step: u32) {
+        b.in_lds(TILES_READ);
+        let next = step + 1;
+        let (next, read) = if next == self.by.steps() { (0, self.commit) } else { (next, self.last()) };
+        let stages = Stages { read, multiply: self.last() };
+        self.by.multiply_and_read(b, self.sums, self.set(step), (next, self.set(next)), stages);
     }
 
     /// The other buffer's address.
@@ -167,6 +209,15 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         Ok(())
     }
 
+    /// The same, and loads the next tile where its registers are free then.
+    fn fill_and_load(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        self.fill(b, ops)?;
+        if self.behind {
+            self.load(b, ops, k);
+        }
+        Ok(())
+    }
+
     fn barrier(&self, b: &mut Builder) {
         b.stage(self.commit);
         b.barrier();
@@ -181,8 +232,8 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     }
 
     /// A round whose parts follow each other.
-    fn in_turn(&self, b: &mut Builder, ops: &mut Operands) -> Res<()> {
-        let (steps, ahead) = (self.by.steps(), self.ahead);
+    fn in_turn(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        let (steps, ahead, each, two) = (self.by.steps(), self.ahead, self.one_for_all, self.tile.buffers > 1);
         let matrix = matches!(self.tile.form, Form::Matrix(_));
         if ahead == 0 {
             self.read(b, 0);
@@ -190,25 +241,40 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         // The steps behind which all of the tile has been read.
         let before = steps - ahead;
         for step in 0..before {
-            if ahead > 0 {
+            if ahead > 0 && !each {
                 self.read(b, step + ahead);
             }
-            // Matrix instructions go on while the next tile is written.
             let with_last = step + 1 == before;
-            if with_last && matrix {
+            if with_last && !each && matrix {
                 self.turn(b);
-                self.fill(b, ops)?;
             }
-            self.multiply(b, step);
-            if with_last && !matrix {
+            // Matrix instructions go on while the next tile is written.
+            if with_last && matrix && two {
+                self.fill_and_load(b, ops, k)?;
+            }
+            if each {
+                self.multiply_and_read(b, step);
+            } else {
+                self.multiply(b, step);
+            }
+            if with_last && (each || !matrix) {
                 self.turn(b);
-                self.fill(b, ops)?;
+            }
+            if with_last && !(matrix && two) {
+                if !two {
+                    self.barrier(b);
+                }
+                self.fill_and_load(b, ops, k)?;
             }
         }
         self.barrier(b);
         for step in before..steps {
-            self.read_next(b, step - before);
-            self.multiply(b, step);
+            if each {
+                self.multiply_and_read(b, step);
+            } else {
+                self.read_next(b, step - before);
+                self.multiply(b, step);
+            }
         }
         Ok(())
     }
@@ -307,11 +373,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let mut written = Ok(());
         b.counted_loop("k", depth, k, Pipeline::Stated, true, |b, k| {
             b.fix_order();
-            if !self.shadow {
+            if !self.behind {
                 self.load(b, ops, k);
             }
             b.stage(self.last());
-            written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops) };
+            written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
             b.in_lds(Lds::Any);
         });
         written

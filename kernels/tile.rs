@@ -178,6 +178,8 @@ impl Layout {
     /// For workitems that have neighbouring k of a column.
     pub fn deep(tile: &Tile, width: u32) -> Layout {
         match tile.run {
+            // Lanes of matrix instructions read neighbouring k side by side: they, and those that write k by four, reach other banks.
+            1 if matches!(tile.form, Form::Matrix(_)) && tile.cell() == 4 => Layout::dense(tile, width + 6),
             1 => Layout::dense(tile, width + 4),
             // Workitems that write cells of a column reach other banks; those that write whole cells do so for different columns.
             _ if tile.cell() < WIDEST => Layout::dense(tile, width + WIDEST / tile.cell()),

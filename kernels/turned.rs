@@ -5,6 +5,8 @@
 //! result's and compute, so that memory is read and written in whole lines. A workitem takes as many neighbours as fill a word,
 //! in both.
 //!
+//! Where several dies have second-level caches of their own, and tiles have parts of lines, four tiles that lie together are one die's.
+//!
 //! In LDS an element has a row for its place along the result and a column for that along the operand. Of the
 //! neighbours that a workitem takes at once, element `e` of group `g` has number `e * groups + g`, and rows are an odd
 //! number of words apart, so that neighbouring workitems meet different banks both times.
@@ -43,7 +45,12 @@ pub(super) struct Turned {
     along: usize,
     /// Neighbours that a workitem stores at once.
     width: usize,
+    /// Dies among which tiles are dealt out by fours that lie together; none where workgroups take them in order.
+    dies: Option<u32>,
 }
+
+/// Tiles of a block that one die takes one after the other: two by two.
+const BLOCK: usize = 4;
 
 /// The dimension that an operand is dense in, where that is not the innermost one.
 fn turned_along(a: &Access) -> Option<usize> {
@@ -90,15 +97,30 @@ impl Turned {
         // Workgroups next to each other store parts of the same lines, which a cache that they share puts together.
         let others = (0..d).filter(|i| out.view.dims[*i] > 1);
         let in_lines = others.map(|i| out.view.strides[i] * to as i64).all(|bytes| bytes % LINE as i64 == 0);
-        let together = in_lines && Machine::of(cx.target).one_cache;
+        let machine = Machine::of(cx.target);
+        let dealt = |across: usize, along: usize| {
+            let tiles = [rows.div_ceil(across), columns.div_ceil(along)];
+            let even = tiles.iter().all(|n| n.is_multiple_of(2));
+            let blocks = rest * tiles[0] * tiles[1] / BLOCK;
+            // Whole lines need no neighbours.
+            let parts = across.min(rows) * from < LINE || along.min(columns) * to < LINE;
+            (machine.dies > 1 && in_lines && even && parts && blocks.is_multiple_of(machine.dies as usize))
+                .then_some(machine.dies)
+        };
         let cost = |across: usize, along: usize| {
             let covered = |n: usize, of: usize| of.div_ceil(n) as f64 * n as f64 / of as f64;
             let lines = |n: usize, of: usize, size: usize| (LINE as f64 / (n.min(of) * size) as f64).max(1.0);
             let tiles = rest * rows.div_ceil(across) * columns.div_ceil(along);
             let few = (ENOUGH * cx.target.cus() as usize) as f64 / tiles as f64;
             let small = (most / (across * along)) as f64;
-            let stored = if together { 1.0 } else { lines(along, columns, to) };
-            let runs = lines(across, rows, from) + stored;
+            let dealt = dealt(across, along).is_some();
+            // A block is twice as wide and as high.
+            let stored = match () {
+                () if in_lines && machine.one_cache => 1.0,
+                () if dealt => lines(2 * along, columns, to),
+                () => lines(along, columns, to),
+            };
+            let runs = lines(if dealt { 2 * across } else { across }, rows, from) + stored;
             covered(across, rows) * covered(along, columns) * runs * few.max(1.0) * (1.0 + 0.02 * small)
         };
         let sides = || (1..10).map(|n| 1usize << n);
@@ -110,7 +132,8 @@ impl Turned {
                 && lanes(along, width, widest)
         };
         let (across, along) = tiles.filter(fits).min_by(|x, y| cost(x.0, x.1).total_cmp(&cost(y.0, y.1)))?;
-        Some(Turned { turned, dense, across, along, width })
+        let dies = dealt(across, along);
+        Some(Turned { turned, dense, across, along, width, dies })
     }
 
     pub fn lower(&self, cx: &Cx) -> Res<Vec<Kernel>> {
@@ -120,8 +143,7 @@ impl Turned {
         tiles[j] = dims[j].div_ceil(self.across);
         tiles[d] = dims[d].div_ceil(self.along);
         let mut w = cx.kernel(WORKGROUP);
-        let group = w.b.workgroup_id(0);
-        let mut first = address::coordinates(&mut w.b, group, &tiles);
+        let mut first = self.tile(&mut w, &tiles);
         for (c, tile) in [(j, self.across), (d, self.along)] {
             first[c] = first[c].map(|t| w.b.mul(t, tile as u32));
         }
@@ -136,6 +158,29 @@ impl Turned {
         self.compute(&mut w, cx, &planes, &first)?;
         let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
         Ok(vec![w.finish([tiles.iter().product::<usize>() as u32, 1, 1], flops)])
+    }
+
+    /// Which tile the workgroup takes. Dies get workgroups in turn: number `4 n + i` of a die's takes tile `i` of the die's block `n`, so that the parts
+    /// of a line that neighbouring tiles have meet in one second-level cache.
+    fn tile(&self, w: &mut Writer, tiles: &[usize]) -> Vec<Option<Part>> {
+        let group = w.b.workgroup_id(0);
+        let Some(dies) = self.dies else { return address::coordinates(&mut w.b, group, tiles) };
+        let (turn, die) = w.b.divmod(group, dies);
+        let block = w.b.shr(turn, BLOCK.trailing_zeros());
+        let block = w.b.mad(block, dies, die);
+        let sides = [self.dense, tiles.len() - 1];
+        let mut blocks = tiles.to_vec();
+        sides.iter().for_each(|d| blocks[*d] /= 2);
+        let mut first = address::coordinates(&mut w.b, block, &blocks);
+        for (n, d) in (0u32..).zip(sides) {
+            let side = w.b.shr(turn, n);
+            let side = w.b.and(side, 1u32);
+            first[d] = Some(match first[d] {
+                Some(block) => w.b.mad(block, 2u32, side),
+                None => side,
+            });
+        }
+        first
     }
 
     /// Bytes between rows in LDS.

@@ -174,7 +174,7 @@ fn extents(cx: &Cx) -> Extents {
         n,
         k,
         bytes,
-        result_bytes: 4,
+        stored: 4,
         deep: (false, false),
         bands: false,
         shares: false,

@@ -447,7 +447,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             n,
             k,
             bytes,
-            result_bytes: t.size(),
+            stored: t.size(),
             deep: (true, false),
             bands: true,
             shares: true,

@@ -5,10 +5,12 @@ use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
 use barewave::runtime::plan::{Address, Indices, Launch, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
-use barewave_timing::sequence::Touched;
-use barewave_timing::{Chip, LineCost, ModelError, Modelled};
+use barewave_timing::record::Level;
+use barewave_timing::sequence::{Found, Touched};
+use barewave_timing::{Chip, LineCost, ModelError, Modelled, Recorded};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Mark behind figures of targets that nobody has compared with hardware.
@@ -149,12 +151,13 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             different.push(l);
         }
     }
-    let modelled: Vec<Result<(Modelled, Arc<[LineCost]>), NotModelled>> = different
+    // A launch of each kind, and clocks that the last of those that share a result take behind everything else.
+    let recorded: Vec<Result<(Recorded, f64), NotModelled>> = different
         .par_iter()
         .map(|l| {
             let kernel = module.kernel(&l.kernel).map_err(Arc::new)?;
             // Counters are as a launch finds them, or as the last of those that share a result does.
-            let model = |grid: [u32; 3], count: u8| {
+            let record = |grid: [u32; 3], count: u8| {
                 let counters = device.alloc(at_least_one(plan.counter_bytes)).map_err(Arc::new)?;
                 device.write(counters, &vec![count; plan.counter_bytes as usize]).map_err(Arc::new)?;
                 let mut args: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
@@ -168,44 +171,81 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
                 }
                 let args: Vec<u8> = args.iter().flat_map(|a| a.to_le_bytes()).collect();
                 let options = LaunchOptions::default();
-                let modelled = barewave_timing::model(&device, &kernel, grid, [l.block, 1, 1], &args, &options);
-                Ok::<_, NotModelled>(modelled.map_err(Arc::new)?)
+                let recorded = barewave_timing::recorded(&device, &kernel, grid, [l.block, 1, 1], &args, &options);
+                Ok::<_, NotModelled>(recorded.map_err(Arc::new)?)
             };
-            let mut detailed = model(l.grid, 0)?;
-            let lines = detailed.lines().into();
-            if l.sharing != [1; 3] {
-                // Behind everything else, what the last ones have to do more than the others.
-                let last = [0, 1, 2].map(|d| l.grid[d] / l.sharing[d].max(1));
-                let (alone, adding) = (model(last, 0)?.modelled, model(last, u8::MAX)?.modelled);
-                if let Some(chip) = &chip {
-                    detailed.modelled.extend(chip, adding.clocks - alone.clocks);
-                }
+            let all = record(l.grid, 0)?;
+            if l.sharing == [1; 3] {
+                return Ok((all, 0.0));
             }
-            Ok((detailed.modelled, lines))
+            // What the last ones have to do more than the others, who have just written what these add.
+            let last = [0, 1, 2].map(|d| l.grid[d] / l.sharing[d].max(1));
+            let clocks = |count: u8| record(last, count).map(|r| r.modelled(&r.in_l2()).modelled.clocks);
+            Ok((all, clocks(u8::MAX)? - clocks(0)?))
         })
         .collect();
+    // What each launch finds in caches, in a first run and in another right behind it.
+    let kind: Vec<Option<usize>> = plan.launches.iter().map(|l| different.iter().position(|d| same(d, l))).collect();
     let mut touched = Touched::default();
-    let mut run = || -> Vec<(Result<Modelled, NotModelled>, Arc<[LineCost]>)> {
-        let one = |l: &Launch| {
-            let known = different.iter().position(|d| same(d, l)).map(|i| modelled[i].clone());
-            let (mut m, lines) = match known.unwrap_or(Err(NotModelled::NotAsked)) {
-                Ok(known) => known,
-                Err(e) => return (Err(e), Arc::default()),
-            };
-            if let Some(chip) = &chip {
-                let starts: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
-                let found = touched.launch(chip, &m.operands, &starts);
-                m.find(chip, found);
-            }
-            (Ok(m), lines)
+    let mut run = || -> Vec<Vec<Found>> {
+        let one = |(l, kind): (&Launch, &Option<usize>)| {
+            let known = kind.and_then(|k| recorded[k].as_ref().ok());
+            let Some(((recorded, _), chip)) = known.zip(chip.as_ref()) else { return Vec::new() };
+            let starts: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
+            touched.launch(chip, recorded.operands(), &starts)
         };
-        plan.launches.iter().map(one).collect()
+        plan.launches.iter().zip(&kind).map(one).collect()
     };
-    let (first, again) = (run(), run());
-    let launched = |((l, (modelled, lines)), (again, _)): ((&Launch, _), (Result<Modelled, NotModelled>, _))| {
-        Launched { kernel: l.kernel.clone(), step: l.step.clone(), flops: l.flops, modelled, again: again.ok(), lines }
+    let found = [run(), run()];
+    // One simulation for all launches of a kind whose operands are at the same levels.
+    let key = |run: usize, l: usize| {
+        let (recorded, _) = recorded[kind[l]?].as_ref().ok()?;
+        Some((kind[l]?, recorded.levels(&found[run][l])))
     };
-    Ok(plan.launches.iter().zip(first).zip(again).map(launched).collect())
+    let keys = [0, 1].map(|run| (0..plan.launches.len()).map(|l| key(run, l)).collect::<Vec<_>>());
+    let distinct: BTreeSet<(usize, Vec<Level>)> = keys.iter().flatten().flatten().cloned().collect();
+    let simulated: BTreeMap<(usize, Vec<Level>), (Modelled, Arc<[LineCost]>)> = distinct
+        .into_par_iter()
+        .filter_map(|key| {
+            let detailed = recorded[key.0].as_ref().ok()?.0.simulated(&key.1);
+            let lines = detailed.lines().into();
+            Some((key, (detailed.modelled, lines)))
+        })
+        .collect();
+    let of = |run: usize, l: usize| -> (Result<Modelled, NotModelled>, Arc<[LineCost]>) {
+        let known = kind[l].map_or(Err(NotModelled::NotAsked), |k| recorded[k].as_ref().map_err(Clone::clone));
+        match (known, keys[run][l].as_ref().and_then(|k| simulated.get(k))) {
+            (Err(e), _) => (Err(e), Arc::default()),
+            (Ok(_), None) => (Err(NotModelled::NotAsked), Arc::default()),
+            (Ok((recorded, adding)), Some((m, lines))) => {
+                let mut m = m.clone();
+                recorded.find(&mut m, &found[run][l]);
+                if let (Some(chip), true) = (&chip, *adding > 0.0) {
+                    m.extend(chip, *adding);
+                }
+                (Ok(m), lines.clone())
+            }
+        }
+    };
+    let launched = |(n, l): (usize, &Launch)| {
+        let (modelled, lines) = of(0, n);
+        let again = of(1, n).0.ok();
+        Launched { kernel: l.kernel.clone(), step: l.step.clone(), flops: l.flops, modelled, again, lines }
+    };
+    Ok(plan.launches.iter().enumerate().map(launched).collect())
+}
+
+/// Clocks of launches that ran again and again before, without the cost of launches: with all traffic as in a first run, as where operands take turns
+/// in memory, and with what caches have of it. Waits are those behind another run in both: nobody says where these operands are. Nothing where a
+/// launch is not modelled.
+pub fn repeated(launches: &[Launched], chip: &Chip) -> Option<[f64; 2]> {
+    let one = |l: &Launched| {
+        let (first, again) = (l.modelled.as_ref().ok()?, l.again.as_ref()?);
+        let mut moved = again.clone();
+        moved.moving(chip, first.traffic);
+        Some([moved.clocks, again.clocks])
+    };
+    launches.iter().try_fold([0.0; 2], |[a, b], l| one(l).map(|[c, d]| [a + c, b + d]))
 }
 
 /// Microseconds of a run right behind another, whose weights, inputs and results caches have as far as they fit; nothing where a launch is not

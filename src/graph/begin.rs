@@ -1,17 +1,22 @@
-//! What is made of each element of a convolution's input becomes the convolution's beginning, and the normalisation of the rows of
+//! What is made of each element of a convolution's or a reduction's input becomes its beginning, and the normalisation of the rows of
 //! products with packed weights theirs.
 //!
 //! Batch normalisation and activation before a convolution of one point (DenseNet's, of ever longer lists of channels) are an
 //! elementwise step whose other operands are constants of a channel each. The convolution reads what the step read, and does
 //! to each element what the step did while it loads it.
 //!
+//! So do reductions with what one elementwise step makes of their elements, a cast of bytes or a square, where nobody else reads that.
+//!
 //! A normalisation whose rows nobody reads but products of few rows with packed weights (a decoding layer's) is done by each of their
 //! workgroups for itself, where that takes less time than a launch.
 
 use super::attend::{renumbered, rewritten};
-use super::expr::Op;
+use super::expr::{Expr, Op};
 use super::forward::{redirect, redirect_access};
-use super::fused::{Access, Before, Conv, FusedGraph, Normalize, NormedRows, Packed, Role, Step, StepKind, TensorId};
+use super::fused::{
+    Access, Before, Conv, FusedGraph, Normalize, NormedRows, Packed, Reduce, Role, Step, StepKind, TensorId,
+};
+use super::join::Uses;
 use super::prune;
 use super::view::View;
 
@@ -29,6 +34,42 @@ pub(crate) fn begin_convolutions(graph: &FusedGraph, takes: impl Fn(&FusedGraph,
         prune::prune(&mut graph);
         graph
     })
+}
+
+/// Lets reductions do to their elements what the step before them does, where that is all that reads what it reads, in the same order.
+pub(super) fn begin_reductions(graph: &mut FusedGraph) {
+    let uses = Uses::of(graph);
+    for at in 0..graph.steps.len() {
+        if let Some(step) = begun_reduction(graph, &uses, at) {
+            graph.steps[at] = step;
+        }
+    }
+}
+
+/// Reduction `at` with the step before it.
+fn begun_reduction(graph: &FusedGraph, uses: &Uses, at: usize) -> Option<Step> {
+    let step = &graph.steps[at];
+    let (StepKind::Reduce(reduce), read) = (&step.kind, step.inputs.first()?) else { return None };
+    let [before] = uses.writers[read.tensor.index()][..] else { return None };
+    let before = &graph.steps[before];
+    let ([source], true) = (&before.inputs[..], before.kind == StepKind::Pointwise) else { return None };
+    let alone = uses.readers[read.tensor.index()] == [at] && touches(step, read.tensor) == 1;
+    if !alone || own_result(graph, before)? != read.tensor || !read.is_plain() || !source.is_plain() {
+        return None;
+    }
+    let view = redirect(&read.view, &source.view)?;
+    if view.strides != read.view.strides {
+        return None;
+    }
+    let mut expr = Expr::new();
+    let element = expr.push_acc(graph.tensor(source.tensor).dtype);
+    let element = expr.append(&before.expr, None, |_, _, _| element);
+    let element = expr.append(&reduce.prologue, Some(element), |_, _, _| element);
+    let mut begun = step.clone();
+    begun.name = format!("{}+{}", before.name, step.name);
+    begun.inputs[0] = Access::new(source.tensor, view);
+    begun.kind = StepKind::Reduce(Reduce { op: reduce.op, prologue: expr.finish(element) });
+    graph.step_promises(&begun).is_ok().then_some(begun)
 }
 
 /// The graph with products that normalise their rows themselves, where `takes` says yes to all that read a normalisation; `None` where

@@ -37,6 +37,7 @@ mod repeat;
 mod resolve;
 mod rules;
 mod shapes;
+mod stages;
 mod store;
 mod sums;
 pub mod view;
@@ -58,6 +59,7 @@ pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
 pub use precision::in_type;
 pub use shapes::Note;
+pub(crate) use stages::sum_in_stages;
 pub(crate) use sums::sum_convolutions;
 pub(crate) use windows::join_windows;
 
@@ -138,6 +140,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     check_outputs(model, &graph)?;
     timed!("absorb_elementwise", absorb::absorb_elementwise(&mut graph));
     timed!("forward_writes", forward::forward_writes(&mut graph));
+    timed!("begin_reductions", begin::begin_reductions(&mut graph));
     timed!("prune", prune::prune(&mut graph));
     timed!("join_products", join::join_products(&mut graph));
     timed!("gate_products", gated::gate_products(&mut graph));

@@ -14,8 +14,8 @@
 
 use crate::chip::{Chip, Evidence};
 use crate::instr::{Instr, Unit};
-use crate::memory::{self, ALIKE, BESIDE, Operand, Spread, Traffic, on_axis};
-use crate::record::{Group, Recorder, Trace};
+use crate::memory::{self, ALIKE, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
+use crate::record::{Group, Level, Recorder, Trace};
 use crate::sequence::Found;
 use crate::wave::{self, Outcome, Resident, Stall};
 use barewave_emu::codeobj::{Family, KernelInfo};
@@ -121,8 +121,6 @@ pub struct Modelled {
     pub clocks_with_launch: f64,
     /// Microseconds with the cost of the launch, at the boost clock.
     pub microseconds: f64,
-    /// Clocks without the cost of the launch, where the same launch ran before: the memory-side cache still has what fits of its operands.
-    pub repeated: f64,
     /// The same at the clock that the chip was measured to keep, where that is known and vector or matrix units are busy.
     pub sustained_microseconds: Option<f64>,
     /// What bounds it.
@@ -139,8 +137,6 @@ pub struct Modelled {
     pub instructions: f64,
     /// Traffic.
     pub traffic: Traffic,
-    /// What it touches of the memory that begins at each of its arguments (of 64 bits each), where this is an address.
-    pub operands: Vec<Operand>,
     parts: Parts,
     /// Clocks that waves of one compute unit stood still, by reason, most first.
     pub stalls: Vec<(Stall, u64)>,
@@ -165,17 +161,14 @@ impl Modelled {
     /// Adds clocks behind everything else.
     pub fn extend(&mut self, chip: &Chip, clocks: f64) {
         self.parts.adding += clocks.max(0.0);
-        self.repeated += clocks.max(0.0);
         self.settle(chip);
     }
 
-    /// The same launch where some of what it loads is in caches.
-    pub fn find(&mut self, chip: &Chip, found: Found) {
-        self.traffic.fabric = (self.traffic.fabric - found.l2).max(0.0);
-        self.traffic.dram = (self.traffic.dram - found.l2 - found.mall).max(0.0);
-        self.parts.memory(chip, &self.traffic);
+    /// The same launch with another one's traffic: where its waits are those of a run right behind another, but memory is not.
+    pub fn moving(&mut self, chip: &Chip, traffic: Traffic) {
+        self.traffic = traffic;
+        self.parts.memory(chip, &traffic);
         self.settle(chip);
-        self.repeated = self.repeated.min(self.clocks);
     }
 
     /// Times and the bound, by the parts.
@@ -256,9 +249,16 @@ impl Detailed {
     }
 }
 
-/// Numbers of the workgroups that are recorded first: the first one, and along each axis those next to it and the last ones.
-fn ends(grid: [u32; 3]) -> Vec<u64> {
-    along(grid, [0, 1, 2], &[0, 1, u32::MAX])
+/// Numbers of the workgroups that are recorded first: the first one, and along each axis those next to it and the last ones; of several dies, which
+/// take workgroups in turn, also the next one of the first one's.
+fn ends(grid: [u32; 3], dies: u32) -> Vec<u64> {
+    let mut out = along(grid, [0, 1, 2], &[0, 1, u32::MAX]);
+    if dies > 1 {
+        out.extend(along(grid, [0], &[dies]));
+        out.sort();
+        out.dedup();
+    }
+    out
 }
 
 /// Numbers of the workgroups so far from the first one along some axes.
@@ -278,6 +278,7 @@ fn along(grid: [u32; 3], axes: impl IntoIterator<Item = usize>, far: &[u32]) -> 
 fn record<'c>(
     mut recorder: Recorder<'c>,
     grid: [u32; 3],
+    dies: u32,
     observe: impl Fn(&[u64], &mut Recorder) -> Result<(), Fault>,
 ) -> Result<Recorder<'c>, ModelError> {
     let run = |recorder: &mut Recorder, which: &[u64]| {
@@ -285,11 +286,16 @@ fn record<'c>(
         recorder.finish();
         Ok::<_, ModelError>(())
     };
-    let first = ends(grid);
+    let first = ends(grid, dies);
     run(&mut recorder, &first)?;
     if !recorder.stopped() {
-        let open = [0, 1].into_iter().filter(|axis| !memory::settled(&recorder.instrs, &recorder.groups, *axis));
-        let mut more = along(grid, open, &BESIDE);
+        let open = |axis: &usize| !memory::settled(&recorder.instrs, &recorder.groups, *axis);
+        let mut more = along(grid, [0, 1].into_iter().filter(open), &BESIDE);
+        if dies > 1 && open(&0) {
+            more.extend(along(grid, [0], &[2 * dies, 4 * dies]));
+        }
+        more.sort();
+        more.dedup();
         more.retain(|id| !first.contains(id));
         if !more.is_empty() {
             run(&mut recorder, &more)?;
@@ -298,8 +304,22 @@ fn record<'c>(
     Ok(recorder)
 }
 
-/// Models a launch: `args` are the explicit arguments, as for [`EmuDevice::launch`]. The workgroups that are traced are
-/// executed, and write, but for what only data depends on.
+/// A launch of which workgroups were recorded, before it is said where its operands are.
+pub struct Recorded {
+    chip: Chip,
+    instrs: Vec<Instr>,
+    addresses: Vec<u64>,
+    groups: Vec<Group>,
+    grid: [u32; 3],
+    occupancy: Occupancy,
+    /// Compute units that a workgroup is spread over.
+    shared_cus: u64,
+    starts: Vec<u64>,
+    moved: Moved,
+    approximations: Vec<String>,
+}
+
+/// Models a launch whose operands nobody has touched: `args` are the explicit arguments, as for [`EmuDevice::launch`].
 pub fn model(
     device: &EmuDevice,
     kernel: &Kernel,
@@ -308,6 +328,19 @@ pub fn model(
     args: &[u8],
     options: &LaunchOptions,
 ) -> Result<Detailed, ModelError> {
+    Ok(recorded(device, kernel, grid, block, args, options)?.modelled(&[]))
+}
+
+/// Records what of a launch its model needs: `args` are the explicit arguments, as for [`EmuDevice::launch`]. The workgroups that are traced are
+/// executed, and write, but for what only data depends on.
+pub fn recorded(
+    device: &EmuDevice,
+    kernel: &Kernel,
+    grid: [u32; 3],
+    block: [u32; 3],
+    args: &[u8],
+    options: &LaunchOptions,
+) -> Result<Recorded, ModelError> {
     let target = device.target();
     let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
     let resources = resources(target, kernel.info(), block.iter().product(), options.dynamic_lds)?;
@@ -315,12 +348,13 @@ pub fn model(
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
     }
+    let dies = chip.dies as u32;
     let observe = |which: &[u64], recorder: &mut Recorder| {
         device.observe(kernel, grid, block, args, options, which, recorder).map(|_| ())
     };
-    let mut recorder = record(Recorder::new(&chip, resources.wave_size), grid, observe)?;
+    let mut recorder = record(Recorder::new(&chip, resources.wave_size), grid, dies, observe)?;
     if recorder.depends {
-        recorder = record(Recorder::computing(&chip, resources.wave_size), grid, observe)?;
+        recorder = record(Recorder::computing(&chip, resources.wave_size), grid, dies, observe)?;
     }
     if let Some(at) = recorder.unknown {
         return Err(ModelError::Unknown(at));
@@ -344,9 +378,16 @@ pub fn model(
     let shared_cus = if resources.wgp_mode { 2 } else { 1 };
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let starts: Vec<u64> = args.chunks(8).map(word).collect();
-    let mut detailed = assemble(&chip, instrs, addresses, groups, grid, (occupancy, shared_cus), &starts);
-    detailed.modelled.approximations = approximations;
-    Ok(detailed)
+    let spread = Spread { grid, per_cu: resident(&chip, grid, occupancy, shared_cus).div_ceil(shared_cus) as u32 };
+    let moved = memory::traffic(&chip, &instrs, &groups, spread, &starts);
+    Ok(Recorded { chip, instrs, addresses, groups, grid, occupancy, shared_cus, starts, moved, approximations })
+}
+
+/// Workgroups that are on each `shared_cus` compute units at once.
+fn resident(chip: &Chip, grid: [u32; 3], occupancy: Occupancy, shared_cus: u64) -> u64 {
+    let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
+    let cus = (chip.cus as u64 / shared_cus).max(1);
+    u64::from(occupancy.workgroups).min(workgroups.div_ceil(cus)).max(1)
 }
 
 /// There are more atomic instructions on memory than the few by which a workgroup says that it is done: as many as waves.
@@ -422,93 +463,128 @@ pub fn resources(
     })
 }
 
-/// Joins the layers for recorded workgroups, of which so many are resident on each `shared_cus` compute units.
-fn assemble(
-    chip: &Chip,
-    instrs: Vec<Instr>,
-    addresses: Vec<u64>,
-    groups: Vec<Group>,
-    grid: [u32; 3],
-    (occupancy, shared_cus): (Occupancy, u64),
-    starts: &[u64],
-) -> Detailed {
-    let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
-    let cus = (chip.cus as u64 / shared_cus).max(1);
-    let resident = u64::from(occupancy.workgroups).min(workgroups.div_ceil(cus)).max(1);
-    let spread = Spread { grid, per_cu: resident.div_ceil(shared_cus) as u32 };
-    let (traffic, operands) = memory::traffic(chip, &instrs, &groups, spread, starts);
-    let mut first = groups[0].waves.clone();
-    let mut later = first.clone();
-    memory::place(chip, &instrs, &mut first, traffic.footprint, true);
-    memory::place(chip, &instrs, &mut later, traffic.footprint, false);
-    let at_once = cus * resident;
-    // As many workgroups like the first one as execute what these do.
-    let work = worth(&groups);
-    let counted =
-        if workgroups > at_once { (workgroups as f64 * work.mean).round().max(1.0) as u64 } else { workgroups };
-    let rounds = counted / at_once;
-    let rest = counted - rounds * at_once;
-    let resident_of = |n: u64, queued: u64| Resident {
-        instrs: &instrs,
-        groups: (0..n).map(|_| &first[..]).collect(),
-        queue: (0..queued).map(|_| &later[..]).collect(),
-        starts: Vec::new(),
-        cus: shared_cus as usize,
-        simds: None,
-    };
-    let more = rounds > 1 || rounds == 1 && rest > 0;
-    let (full, with_next) = match more {
-        true => wave::simulate_apart(chip, &resident_of(resident, resident)),
-        false => (wave::simulate(chip, &resident_of(resident, 0)), 0),
-    };
-    let one = full.clocks as f64;
-    let mut clocks = if rounds > 0 { one } else { 0.0 };
-    let mut further = one;
-    if more {
-        further = (with_next as f64 - one).max(1.0);
-        clocks += further * (rounds.max(1) - 1) as f64;
+impl Recorded {
+    /// What it touches of the memory that begins at each of its arguments (of 64 bits each), where this is an address.
+    pub fn operands(&self) -> &[Operand] {
+        &self.moved.operands
     }
-    let mut tail = 0.0;
-    if rest > 0 {
-        let n = rest.div_ceil(cus);
-        let last = if n == resident { one } else { wave::simulate(chip, &resident_of(n, 0)).clocks as f64 };
-        // A last round overlaps the one before it as full rounds overlap each other.
-        tail = if rounds > 0 { (last - (one - further)).max(0.0) } else { last };
-        clocks += tail;
+
+    /// Where most of what it loads of each operand is, by what caches have of them.
+    pub fn levels(&self, found: &[Found]) -> Vec<Level> {
+        found.iter().zip(self.operands()).map(|(f, o)| f.level(o.loads.bytes)).collect()
     }
-    if workgroups <= at_once {
-        clocks *= work.most;
+
+    /// Found is all that it loads, by operand: in L2, where there is one.
+    pub fn in_l2(&self) -> Vec<Found> {
+        let one = self.chip.dies <= 1.0;
+        self.operands().iter().map(|o| Found { l2: if one { o.loads.bytes } else { 0.0 }, mall: 0.0 }).collect()
     }
-    let used = workgroups as f64 / (rounds as f64 + f64::from(rest > 0)) / at_once as f64;
-    let dispatch = chip.dispatch(workgroups as f64 * first.len() as f64, chip.cus);
-    let mut parts = Parts { compute: clocks, tail, dispatch, used, ..Parts::default() };
-    parts.memory(chip, &traffic);
-    let kept = chip.kept(traffic.footprint);
-    let repeated = Parts { dram: parts.dram * (1.0 - kept), ..parts }.body(chip);
-    let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
-    let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);
-    let ports = simds / 2.0;
-    let busy = [unit(Unit::Valu, simds) + unit(Unit::Trans, simds), unit(Unit::Matrix, simds), unit(Unit::Lds, ports)];
-    let executed: f64 = first.iter().map(Trace::executed).sum();
-    let mut modelled = Modelled {
-        clocks: 0.0,
-        clocks_with_launch: 0.0,
-        microseconds: 0.0,
-        repeated,
-        sustained_microseconds: None,
-        bound: Bound::Latency,
-        busy,
-        occupancy,
-        workgroups,
-        rounds: workgroups as f64 / at_once as f64,
-        instructions: executed / first.len().max(1) as f64,
-        traffic,
-        operands,
-        parts,
-        stalls: full.longest_stalls(),
-        validated: chip.is_validated(),
-        approximations: Vec::new(),
-    };
-    modelled.settle(chip);
-    Detailed { modelled, instrs, addresses, waves: first, outcome: full }
+
+    /// Its simulation where caches have what is found of its operands; nothing of those that are left out. `levels` as [`Self::levels`] has them.
+    pub fn modelled(&self, found: &[Found]) -> Detailed {
+        let mut detailed = self.simulated(&self.levels(found));
+        self.find(&mut detailed.modelled, found);
+        detailed
+    }
+
+    /// Its simulation where all of its operands were gone through before, and are in the smallest cache that holds what it touches.
+    pub fn behind_itself(&self) -> Detailed {
+        self.simulated(&vec![memory::smallest(&self.chip, self.moved.traffic.footprint); self.operands().len()])
+    }
+
+    /// Takes from a simulated launch's traffic what caches have of its operands.
+    pub fn find(&self, modelled: &mut Modelled, found: &[Found]) {
+        let [l2, mall]: [f64; 2] = [found.iter().map(|f| f.l2).sum(), found.iter().map(|f| f.mall).sum()];
+        let Traffic { fabric, dram, .. } = self.moved.traffic;
+        let traffic =
+            Traffic { fabric: (fabric - l2).max(0.0), dram: (dram - l2 - mall).max(0.0), ..self.moved.traffic };
+        modelled.moving(&self.chip, traffic);
+    }
+
+    /// Joins the layers: waits as long as operands at these levels let it, and all traffic.
+    pub fn simulated(&self, levels: &[Level]) -> Detailed {
+        let Recorded { chip, instrs, groups, moved, starts, occupancy, .. } = self;
+        let (grid, shared_cus, traffic) = (self.grid, self.shared_cus, moved.traffic);
+        let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
+        let cus = (chip.cus as u64 / shared_cus).max(1);
+        let resident = resident(chip, grid, *occupancy, shared_cus);
+        // Later workgroups find in caches what those before them have loaded.
+        let again = memory::smallest(chip, traffic.footprint);
+        let level = |n: usize| levels.get(n).copied().unwrap_or(Level::Dram);
+        let later = |(n, share): (usize, &f64)| if *share > 0.5 { level(n).min(again) } else { level(n) };
+        let later_levels: Vec<Level> = moved.before.iter().enumerate().map(later).collect();
+        let [first, later] = [(levels, true), (&later_levels[..], false)].map(|(levels, first_round)| {
+            let mut waves = groups[0].waves.clone();
+            let served = Served { levels, starts, footprint: traffic.footprint };
+            memory::place(chip, instrs, &mut waves, &served, first_round);
+            waves
+        });
+        let at_once = cus * resident;
+        // As many workgroups like the first one as execute what these do.
+        let work = worth(groups);
+        let counted =
+            if workgroups > at_once { (workgroups as f64 * work.mean).round().max(1.0) as u64 } else { workgroups };
+        let rounds = counted / at_once;
+        let rest = counted - rounds * at_once;
+        let resident_of = |n: u64, queued: u64| Resident {
+            instrs,
+            groups: (0..n).map(|_| &first[..]).collect(),
+            queue: (0..queued).map(|_| &later[..]).collect(),
+            starts: Vec::new(),
+            cus: shared_cus as usize,
+            simds: None,
+        };
+        let more = rounds > 1 || rounds == 1 && rest > 0;
+        let (full, with_next) = match more {
+            true => wave::simulate_apart(chip, &resident_of(resident, resident)),
+            false => (wave::simulate(chip, &resident_of(resident, 0)), 0),
+        };
+        let one = full.clocks as f64;
+        let mut clocks = if rounds > 0 { one } else { 0.0 };
+        let mut further = one;
+        if more {
+            further = (with_next as f64 - one).max(1.0);
+            clocks += further * (rounds.max(1) - 1) as f64;
+        }
+        let mut tail = 0.0;
+        if rest > 0 {
+            let n = rest.div_ceil(cus);
+            let last = if n == resident { one } else { wave::simulate(chip, &resident_of(n, 0)).clocks as f64 };
+            // A last round overlaps the one before it as full rounds overlap each other.
+            tail = if rounds > 0 { (last - (one - further)).max(0.0) } else { last };
+            clocks += tail;
+        }
+        if workgroups <= at_once {
+            clocks *= work.most;
+        }
+        let used = workgroups as f64 / (rounds as f64 + f64::from(rest > 0)) / at_once as f64;
+        let dispatch = chip.dispatch(workgroups as f64 * first.len() as f64, chip.cus);
+        let mut parts = Parts { compute: clocks, tail, dispatch, used, ..Parts::default() };
+        parts.memory(chip, &traffic);
+        let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
+        let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);
+        let ports = simds / 2.0;
+        let busy =
+            [unit(Unit::Valu, simds) + unit(Unit::Trans, simds), unit(Unit::Matrix, simds), unit(Unit::Lds, ports)];
+        let executed: f64 = first.iter().map(Trace::executed).sum();
+        let mut modelled = Modelled {
+            clocks: 0.0,
+            clocks_with_launch: 0.0,
+            microseconds: 0.0,
+            sustained_microseconds: None,
+            bound: Bound::Latency,
+            busy,
+            occupancy: *occupancy,
+            workgroups,
+            rounds: workgroups as f64 / at_once as f64,
+            instructions: executed / first.len().max(1) as f64,
+            traffic,
+            parts,
+            stalls: full.longest_stalls(),
+            validated: chip.is_validated(),
+            approximations: self.approximations.clone(),
+        };
+        modelled.settle(chip);
+        Detailed { modelled, instrs: instrs.clone(), addresses: self.addresses.clone(), waves: first, outcome: full }
+    }
 }

@@ -31,4 +31,4 @@ pub mod validate;
 pub mod wave;
 
 pub use chip::{Chip, Constant, Evidence};
-pub use launch::{Bound, Detailed, LineCost, ModelError, Modelled, model};
+pub use launch::{Bound, Detailed, LineCost, ModelError, Modelled, Recorded, model, recorded};

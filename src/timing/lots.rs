@@ -1,7 +1,7 @@
 //! Lots of lines: what the workgroups of a launch touch together, and what of it they bring into a cache.
 //!
 //! Workgroups are sampled: the first one, and others along each axis of the grid. A line of the first one is shared along an axis by all, by a
-//! few next to each other, or by nobody ([`Along`]). An operand through which workgroups go line by line, and of which one further along touches
+//! few next to each other, by two that dies take one after the other, or by nobody ([`Along`]). An operand through which workgroups go line by line, and of which one further along touches
 //! what is not as far away as it would be, comes again every so many workgroups: a vector that is added to every row. Lines that are shared in the same
 //! way make a lot for each of the groups of workgroups that share them.
 //!
@@ -24,19 +24,22 @@ pub(crate) enum Along {
     Next(u64),
     /// One of every so many.
     Every(u64),
+    /// Two that are so far apart, as neighbours on one of several dies are.
+    Apart(u64),
 }
 
-/// Workgroups next to each other that share a line, by how many of the sampled ones do.
-const NEXT: [u64; 3] = [2, 4, 8];
-
 impl Along {
-    /// By which of the sampled workgroups, the nearest first, share it with the first one.
-    pub(crate) fn of(sampled: impl Iterator<Item = bool> + Clone) -> Along {
-        let shared = sampled.clone().take_while(|s| *s).count();
-        match (shared, NEXT.get(shared.wrapping_sub(1))) {
-            (0, _) => Along::Own,
-            (n, Some(next)) if n < sampled.count() => Along::Next(*next),
-            _ => Along::All,
+    /// By which of the sampled workgroups, so far from the first one, the nearest first, share it with that.
+    pub(crate) fn of(sampled: impl Iterator<Item = (u64, bool)> + Clone) -> Along {
+        let near = sampled.clone().take_while(|s| s.1).last();
+        let mut sharing = sampled.clone().filter(|s| s.1);
+        let end = sampled.clone().last().map_or(0, |s| s.0);
+        match (near, sharing.next(), sharing.next()) {
+            (Some(_), ..) if sampled.clone().all(|s| s.1) => Along::All,
+            (Some((at, _)), ..) => Along::Next((at + 1).next_power_of_two()),
+            // The farthest one may be where it comes again.
+            (None, Some((at, _)), None) if at < end => Along::Apart(at),
+            _ => Along::Own,
         }
     }
 
@@ -47,6 +50,7 @@ impl Along {
             Along::Own => workgroups,
             Along::Next(n) => (workgroups / n as f64).ceil(),
             Along::Every(n) => workgroups.min(n as f64),
+            Along::Apart(_) => (workgroups / 2.0).ceil(),
         }
     }
 
@@ -57,6 +61,7 @@ impl Along {
             Along::Own => at,
             Along::Next(n) => at / n,
             Along::Every(n) => at % n,
+            Along::Apart(n) => at / (2 * n) * n + at % n,
         }
     }
 }
@@ -185,7 +190,8 @@ impl Lots {
         for (number, weight) in lines {
             let operand = operands.of(*number);
             let along = [0, 1, 2].map(|axis| {
-                let sharing = beside[axis].iter().filter(|b| b.shares).map(|b| b.lines.contains(number));
+                let sharing =
+                    beside[axis].iter().filter(|b| b.shares).map(|b| (u64::from(b.at), b.lines.contains(number)));
                 match Along::of(sharing) {
                     Along::Own => periods[axis].get(&operand).map_or(Along::Own, |n| Along::Every(*n)),
                     other => other,
@@ -206,6 +212,25 @@ impl Lots {
     pub fn all(&self, extents: Extents, operand: Option<usize>) -> f64 {
         let some = self.lots.iter().filter(|lot| operand.is_none_or(|o| o == lot.operand));
         some.map(|lot| lot.along.iter().zip(extents).map(|(a, n)| a.count(n)).product::<f64>() * lot.bytes).sum()
+    }
+
+    /// Of what the first workgroup after `at_once` of a die touches, by operand, the share that these have touched. Dies take workgroups in turn.
+    pub fn before(&self, operands: usize, at_once: u64, dies: u64, total: u64) -> Vec<f64> {
+        let mut out = vec![0.0; operands];
+        let next = at_once * dies;
+        if next >= total {
+            return out;
+        }
+        let mut all = out.clone();
+        for lot in self.lots.iter().filter(|l| l.operand < operands) {
+            let own = self.number(lot, next);
+            all[lot.operand] += lot.bytes;
+            if (0..at_once).rev().any(|i| self.number(lot, i * dies) == own) {
+                out[lot.operand] += lot.bytes;
+            }
+        }
+        out.iter_mut().zip(all).for_each(|(o, a)| *o /= a.max(1.0));
+        out
     }
 
     /// The number of a workgroup's lot, among those that are shared in the same way.
@@ -330,6 +355,18 @@ mod tests {
         assert_eq!(of.all([64.0, 1.0, 1.0], None), 64.0 * 8.0 * 128.0);
     }
 
+    /// Two dies: the second workgroup of each shares a line with its first one, the third another.
+    #[test]
+    fn neighbours_on_a_die_share_lines() {
+        let own: FxHashMap<u64, f64> = (0..3).map(|l| (l, 1.0)).collect();
+        let along = beside(&[(1, &[]), (2, &[0]), (4, &[1]), (8, &[]), (31, &[])]);
+        let of = || Lots::of(&own, &along, &Operands::new(&[0], 1.0), 1.0, [32, 1, 1]);
+        assert_eq!(of().all([32.0, 1.0, 1.0], None), 16.0 + 16.0 + 32.0);
+        // On a die they come once, on two each brings its own.
+        let both = [of(), lots(&[], [32, 1, 1])];
+        assert_eq!(again(&both, (0..16).map(|i| 2 * i), 16, 1e9).first[0], 8.0 + 8.0 + 16.0);
+    }
+
     #[test]
     fn what_begins_within_lines_goes_on() {
         // One and three quarters of a line each.
@@ -351,6 +388,20 @@ mod tests {
         // Between two rows lie a row of A and all columns of B.
         assert_eq!(rereads(9.0), 0.0);
         assert!(rereads(8.0) > 0.0 && rereads(1.0) > 55.0 && rereads(1.0) <= 56.0);
+    }
+
+    /// Sixteen columns of tiles, four rows at once: later workgroups have rows of A of their own, and columns of B that others had.
+    #[test]
+    fn later_workgroups_find_what_earlier_ones_share_with_them() {
+        let row = (0, [Along::All, Along::Own, Along::Own], 1.0);
+        let column = (1, [Along::Own, Along::All, Along::Own], 1.0);
+        let both = lots(&[row, column], [16, 16, 1]);
+        assert_eq!(both.before(2, 64, 1, 256), [0.0, 1.0]);
+        // Half a row at once: the other half has the same row of A.
+        assert_eq!(both.before(2, 8, 1, 256), [1.0, 0.0]);
+        // Of each die a quarter.
+        assert_eq!(both.before(2, 16, 4, 256), [0.0, 1.0]);
+        assert_eq!(both.before(2, 256, 1, 256), [0.0, 0.0]);
     }
 
     #[test]

@@ -166,11 +166,11 @@ fn ends_apart(values: &[(u32, f64)]) -> bool {
 /// Workgroups differ that differ by more than this share.
 pub(crate) const ALIKE: f64 = 0.02;
 
-/// The one next to the first workgroup and the last one along an axis share the same lines with it, and execute and ask for as much: those between
+/// The one next to the first workgroup, others that were recorded and the last one along an axis share the same lines with it, and execute and ask for as much: those between
 /// do too.
 pub(crate) fn settled(instrs: &[Instr], groups: &[Group], axis: usize) -> bool {
     let all = on_axis(groups, axis);
-    let [first, next, .., last] = all[..] else { return true };
+    let [first, next, between @ .., last] = &all[..] else { return true };
     let alike = |of: &dyn Fn(&Group) -> f64| (of(last) / of(first).max(1e-9) - 1.0).abs() < ALIKE;
     let shared = |stores: bool| {
         let own = lines(instrs, &first.waves, stores);
@@ -178,7 +178,8 @@ pub(crate) fn settled(instrs: &[Instr], groups: &[Group], axis: usize) -> bool {
             let theirs = lines(instrs, &g.waves, stores);
             own.iter().filter(|l| theirs.contains(l)).copied().collect::<FxHashSet<u64>>()
         };
-        with(next) == with(last)
+        let shared = with(next);
+        between.iter().chain([last]).all(|g| with(g) == shared)
     };
     alike(&|g| g.waves.iter().map(Trace::executed).sum())
         && alike(&|g| requested(instrs, &g.waves))
@@ -218,15 +219,20 @@ pub struct Operand {
     pub stores: Part,
 }
 
-/// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y (`BESIDE`), the next one in z, and the last ones along these
-/// where there are any. Also what it touches of operands that begin at the given addresses.
-pub fn traffic(
-    chip: &Chip,
-    instrs: &[Instr],
-    groups: &[Group],
-    spread: Spread,
-    starts: &[u64],
-) -> (Traffic, Vec<Operand>) {
+/// Memory as a launch uses it.
+#[derive(Default)]
+pub struct Moved {
+    /// Bytes between its levels.
+    pub traffic: Traffic,
+    /// What it touches of each operand.
+    pub operands: Vec<Operand>,
+    /// Of what a workgroup of the second round loads of each operand, the share that one of the first round has loaded before it, on the same die.
+    pub before: Vec<f64>,
+}
+
+/// How a launch uses memory, from recorded workgroups: the first one, and those beside it in x and y (`BESIDE`), the next one in z, and the last ones along these
+/// where there are any. Operands begin at the given addresses.
+pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, starts: &[u64]) -> Moved {
     let Some(first) = groups.first() else { return Default::default() };
     let base = touched(chip, instrs, &first.waves);
     let line = chip.l1_line;
@@ -310,7 +316,11 @@ pub fn traffic(
         Some(Part { bytes, from, over: ((last - first + 1) as f64 * line).max(bytes) })
     };
     let part = |side: usize, n: usize| of(side, n).unwrap_or_default();
-    (traffic, (0..starts.len()).map(|n| Operand { loads: part(0, n), stores: part(1, n) }).collect())
+    Moved {
+        traffic,
+        operands: (0..starts.len()).map(|n| Operand { loads: part(0, n), stores: part(1, n) }).collect(),
+        before: lots[0].before(starts.len(), at_once.div_ceil(dies), dies, total),
+    }
 }
 
 /// Lines that a workgroup asks for.
@@ -323,18 +333,26 @@ fn requested(instrs: &[Instr], waves: &[Trace]) -> f64 {
     waves.iter().map(of).sum()
 }
 
-/// Says for each access of recorded waves where it is served: what the wave's workgroup has touched before comes from the
-/// first level, the rest from the smallest cache that holds what the launch touches, scalar loads from memory at first.
-pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], footprint: f64, first_round: bool) {
-    let (mall, l2) = (chip.mall_mib * MIB, chip.l2_mib * MIB);
-    let behind = match () {
-        () if footprint <= l2 => Level::L2,
-        () if footprint <= mall => Level::Mall,
-        () => Level::Dram,
-    };
+/// Where the loads of a launch find what nobody of it has loaded before: by operand, from its first workgroups and from later ones.
+pub struct Served<'s> {
+    /// The level for each operand; [`Level::Dram`] for others.
+    pub levels: &'s [Level],
+    /// Where each operand begins.
+    pub starts: &'s [u64],
+    /// Different bytes that the launch touches: what is loaded again is in the smallest cache that holds them.
+    pub footprint: f64,
+}
+
+/// Says for each access of recorded waves where it is served: what the wave's workgroup has touched lately by the first level, what it has touched
+/// before that by the smallest cache that holds what the launch touches, and the rest where its operand is. Scalar loads come from memory at
+/// first (`first_round`).
+pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], served: &Served, first_round: bool) {
+    let again = smallest(chip, served.footprint);
+    let operands = Operands::new(served.starts, chip.l1_line);
+    let level = |line: u64| served.levels.get(operands.of(line)).copied().unwrap_or(Level::Dram);
     let capacity = (chip.l1_kib * 1024.0 / chip.l1_line) as usize;
     let (mut recent, mut within): (VecDeque<u64>, FxHashSet<u64>) = Default::default();
-    let mut scalar: FxHashSet<u64> = FxHashSet::default();
+    let (mut scalar, mut seen): (FxHashSet<u64>, FxHashSet<u64>) = Default::default();
     let longest = waves.iter().map(|w| w.steps.len()).max().unwrap_or(0);
     for step in 0..longest {
         for trace in waves.iter_mut() {
@@ -347,23 +365,33 @@ pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], footprint: f64,
                     a.level = if new && first_round { Level::Cold } else { Level::L1 };
                 }
                 Unit::Vmem => {
-                    let mut missing = false;
+                    a.level = Level::L1;
                     for &line in &a.lines {
-                        if within.insert(line) {
-                            missing = true;
-                            recent.push_back(line);
-                            if recent.len() > capacity
-                                && let Some(old) = recent.pop_front()
-                            {
-                                within.remove(&old);
-                            }
+                        if !within.insert(line) {
+                            continue;
+                        }
+                        let first = seen.insert(line);
+                        a.level = a.level.max(if first { level(line) } else { level(line).min(again) });
+                        recent.push_back(line);
+                        if recent.len() > capacity
+                            && let Some(old) = recent.pop_front()
+                        {
+                            within.remove(&old);
                         }
                     }
-                    a.level = if missing { behind } else { Level::L1 };
                 }
                 _ => {}
             }
         }
+    }
+}
+
+/// The smallest cache behind the first level that holds so many bytes.
+pub fn smallest(chip: &Chip, bytes: f64) -> Level {
+    match () {
+        () if bytes <= chip.l2_mib * MIB => Level::L2,
+        () if bytes <= chip.mall_mib * MIB => Level::Mall,
+        () => Level::Dram,
     }
 }
 

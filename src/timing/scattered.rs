@@ -113,11 +113,13 @@ impl Scattered {
             }
             out
         };
-        let beside: [Vec<BTreeMap<usize, BTreeSet<u64>>>; 3] =
-            [0, 1, 2].map(|axis| on_axis(groups, axis).into_iter().skip(1).map(of).collect());
+        let at = |axis: usize, g: &Group| u64::from(g.workgroup[axis].abs_diff(groups[0].workgroup[axis]));
+        let beside: [Vec<(u64, BTreeMap<usize, BTreeSet<u64>>)>; 3] =
+            [0, 1, 2].map(|axis| on_axis(groups, axis).into_iter().skip(1).map(|g| (at(axis, g), of(g))).collect());
         let mut ranges = Vec::new();
         for (operand, own) in of(&groups[0]) {
-            let others = |axis: usize| beside[axis].iter().filter_map(|g| g.get(&operand));
+            let others_at = |axis: usize| beside[axis].iter().filter_map(|(at, g)| Some((*at, g.get(&operand)?)));
+            let others = |axis: usize| others_at(axis).map(|o| o.1);
             let Some((first, last)) = span(&own) else { continue };
             let in_order =
                 [0, 1, 2].map(|axis| ordered([&own].into_iter().chain(others(axis)).filter_map(|l| l.first())));
@@ -130,11 +132,11 @@ impl Scattered {
                 both >= SAME * ((last - first + 1).min(to - from + 1)) as f64
             };
             // Ranges of their own follow each other.
-            let shares = |axis: usize| others(axis).map(move |o| !in_order[axis] || same(o));
+            let shares = |axis: usize| others_at(axis).map(move |(at, o)| (at, !in_order[axis] || same(o)));
             let along = [0, 1, 2].map(|axis| Along::of(shares(axis)));
             let mut all = own.clone();
             for axis in [0, 1, 2] {
-                others(axis).zip(shares(axis)).filter(|(_, shares)| *shares).for_each(|(o, _)| all.extend(o));
+                others(axis).zip(shares(axis)).filter(|(_, shares)| shares.1).for_each(|(o, _)| all.extend(o));
             }
             let Some((first, last)) = span(&all) else { continue };
             // So many places drawn evenly leave as much at both ends as lies between two of them.

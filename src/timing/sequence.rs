@@ -11,6 +11,7 @@
 
 use crate::chip::{Chip, kept};
 use crate::memory::{FILLED, MIB, Operand, Part};
+use crate::record::Level;
 
 /// Memory that was touched.
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ pub struct Touched {
     launches: Vec<(f64, f64)>,
 }
 
-/// Bytes of a launch's loads that are still there.
+/// Bytes of what a launch loads of an operand that are still there.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Found {
     /// In L2.
@@ -40,10 +41,21 @@ pub struct Found {
     pub mall: f64,
 }
 
+impl Found {
+    /// Where most of so many bytes are: what waits for the rest is not told apart.
+    pub fn level(&self, bytes: f64) -> Level {
+        match () {
+            () if self.l2 > 0.0 && self.l2 >= bytes / 2.0 => Level::L2,
+            () if self.l2 + self.mall > 0.0 && self.l2 + self.mall >= bytes / 2.0 => Level::Mall,
+            () => Level::Dram,
+        }
+    }
+}
+
 impl Touched {
-    /// The next launch, by what it touches of its operands and where these begin: what of its loads is still there.
-    pub fn launch(&mut self, chip: &Chip, operands: &[Operand], starts: &[u64]) -> Found {
-        let mut found = Found::default();
+    /// The next launch, by what it touches of its operands and where these begin: what of each is still there.
+    pub fn launch(&mut self, chip: &Chip, operands: &[Operand], starts: &[u64]) -> Vec<Found> {
+        let mut out = Vec::with_capacity(operands.len());
         let operands = || operands.iter().zip(starts);
         let touches: f64 = operands().map(|(o, _)| o.loads.bytes.max(o.stores.bytes)).sum();
         let now = self.launches.len();
@@ -53,6 +65,7 @@ impl Touched {
         };
         for (operand, start) in operands() {
             let new = entry(&operand.loads, *start, false);
+            let mut found = Found::default();
             for e in &self.entries {
                 let both = new.shares(e);
                 if both == 0.0 {
@@ -65,6 +78,7 @@ impl Touched {
                 found.l2 += l2;
                 found.mall += if takes { (both - l2) * chip.kept(distance) } else { 0.0 };
             }
+            out.push(found);
         }
         self.launches.push((touches, 0.0));
         for (operand, start) in operands() {
@@ -74,7 +88,7 @@ impl Touched {
                 }
             }
         }
-        found
+        out
     }
 
     fn touch(&mut self, new: Entry) {
@@ -122,9 +136,18 @@ mod tests {
             let part = |bytes: f64| Part { bytes, from: 0.0, over: bytes };
             let bytes: Vec<Operand> =
                 operands.iter().map(|&(_, l, s)| Operand { loads: part(l), stores: part(s) }).collect();
-            touched.launch(&chip, &bytes, &operands.iter().map(|o| o.0).collect::<Vec<_>>())
+            let found = touched.launch(&chip, &bytes, &operands.iter().map(|o| o.0).collect::<Vec<_>>());
+            found.iter().fold(Found::default(), |a, f| Found { l2: a.l2 + f.l2, mall: a.mall + f.mall })
         };
         launches.iter().map(of).collect()
+    }
+
+    #[test]
+    fn an_operand_is_where_most_of_it_is() {
+        assert_eq!(Found { l2: 6e5, mall: 0.0 }.level(1e6), Level::L2);
+        assert_eq!(Found { l2: 3e5, mall: 3e5 }.level(1e6), Level::Mall);
+        assert_eq!(Found { l2: 1e5, mall: 1e5 }.level(1e6), Level::Dram);
+        assert_eq!(Found::default().level(0.0), Level::Dram);
     }
 
     const A: u64 = 1 << 30;
@@ -163,7 +186,7 @@ mod tests {
             let mut touched = Touched::default();
             let loads = |from| Operand { loads: Part { bytes: 4e5, from, over: 1e6 }, ..Operand::default() };
             touched.launch(&chip, &[loads(0.0)], &[A]);
-            touched.launch(&chip, &[loads(from)], &[A])
+            touched.launch(&chip, &[loads(from)], &[A])[0]
         };
         assert_eq!(find(4e4), Found::default());
         assert!((find(0.0).l2 - 4e5).abs() < 1.0);

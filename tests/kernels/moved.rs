@@ -43,6 +43,21 @@ fn transpositions_of_every_type() {
     }
 }
 
+/// Large enough that dies take four tiles each that lie together: of a matrix, of several, and of images.
+#[test]
+fn tiles_that_dies_take_together() {
+    let shapes: [(&[usize], &[usize]); 3] =
+        [(&[1024, 2048], &[1, 0]), (&[4, 512, 256], &[0, 2, 1]), (&[2, 256, 32, 32], &[0, 2, 3, 1])];
+    for t in [DType::I8, DType::Bool, DType::U16] {
+        for (shape, perm) in shapes {
+            let mut b = Builder::new(17, 12);
+            let x = small(&mut b, t, shape);
+            let y = b.node("Transpose", &[&x], &[("perm", ints(perm))]);
+            check(&mut b, y, 0.0, &format!("{t} {shape:?} by {perm:?}"));
+        }
+    }
+}
+
 #[test]
 fn what_is_turned_meets_what_is_not() {
     for t in [DType::F32, DType::F16, DType::I8, DType::I64] {

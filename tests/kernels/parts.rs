@@ -150,3 +150,81 @@ fn long_reductions_are_cut_in_pieces() {
         }
     }
 }
+
+/// Sums of few columns of many rows go through pieces of rows, in another launch: with a shorter last piece, behind an expression of their own,
+/// of several matrices, and of neighbouring columns that are no whole load.
+#[test]
+fn sums_of_few_columns_are_cut_in_pieces() {
+    let cases: [(&str, &[usize], i64, DType, f64, usize); 6] = [
+        ("ReduceSum", &[65536, 32], 0, DType::F32, 1e-4, 2),
+        ("ReduceMean", &[65537, 40], 0, DType::F16, 2e-3, 3),
+        ("ReduceMax", &[2, 49152, 24], 1, DType::F32, 0.0, 2),
+        ("ReduceSumSquare", &[65536, 37], 0, DType::BF16, 1e-2, 2),
+        ("ReduceSum", &[65536, 32], 0, DType::I32, 0.0, 2),
+        ("ReduceSum", &[64, 4096], 0, DType::F32, 1e-4, 1),
+    ];
+    for (op, shape, axis, dtype, tolerance, launches) in cases {
+        let mut b = Builder::new(18, 11);
+        let value = |x: &f64| if dtype == DType::I32 { (x * 1e4).round() } else { x + 0.25 };
+        let values: Vec<f64> = b.random(shape).to_f64().iter().map(value).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, shape, &values));
+        let axes = b.ints(&[axis]);
+        let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
+        let y = if dtype == DType::F32 { b.node("Relu", &[&y], &[]) } else { y };
+        b.output(&y);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+        for target in TARGETS {
+            let what = format!("{op} of {shape:?} {dtype:?} {target}");
+            let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(compiled.plan().launches.len(), launches, "{what}");
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let c = compare(&got[0], &want[0], tolerance, tolerance).unwrap();
+            assert!(c.passes(), "{what}: {c}");
+        }
+    }
+}
+
+/// What one elementwise step makes of each element is made where the element is reduced, also where the reduction walks in another order, unless
+/// somebody else reads it too.
+#[test]
+fn reductions_begin_with_elementwise_steps() {
+    let cases: [(&str, &str, &[usize], &[i64], bool, usize); 5] = [
+        ("Cast", "ReduceSum", &[37, 65], &[0], false, 1),
+        ("Exp", "ReduceSum", &[5, 33, 8], &[1], false, 1),
+        ("Abs", "ReduceMax", &[9, 70], &[1], false, 1),
+        ("Neg", "ArgMax", &[9, 70], &[1], false, 1),
+        ("Exp", "ReduceMean", &[40, 33], &[0], true, 2),
+    ];
+    for (before, op, shape, axes, read, steps) in cases {
+        let mut b = Builder::new(18, 5);
+        let x = b.random(shape);
+        let bytes: Vec<f64> = x.to_f64().iter().map(|x| (x * 100.0).round()).collect();
+        let x = if before == "Cast" { HostTensor::from_f64(DType::I8, shape, &bytes) } else { x };
+        let x = b.input_of(x);
+        let to = if before == "Cast" { vec![("to", int(6))] } else { vec![] };
+        let y = b.node(before, &[&x], &to);
+        if read {
+            b.output(&y);
+        }
+        let y = if op == "ArgMax" {
+            b.node(op, &[&y], &[("axis", int(axes[0]))])
+        } else {
+            let axes = b.ints(axes);
+            b.node(op, &[&y, &axes], &[("keepdims", int(0))])
+        };
+        b.output(&y);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        assert_eq!(fused.steps.len(), steps, "{before} {op}");
+        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+        for target in TARGETS {
+            let what = format!("{before}, {op} of {shape:?} {target}");
+            let (mut session, _) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            for (g, w) in got.iter().zip(&want) {
+                let c = compare(g, w, 1e-4, 1e-4).unwrap();
+                assert!(c.passes(), "{what}: {c}");
+            }
+        }
+    }
+}

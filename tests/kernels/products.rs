@@ -202,6 +202,22 @@ fn deep_products_of_odd_lines() {
 }
 
 /// A product for each compute unit that fills the largest tiles: those that are no power of two, and those of which LDS holds one.
+/// Of few rounds where many workgroups wait: RDNA3 has one buffer in LDS then.
+#[test]
+fn few_rounds_of_many_tiles() {
+    for (i, (target, batches)) in [("gfx1102", 40), ("gfx1100", 104), ("gfx1151", 48)].into_iter().enumerate() {
+        for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
+            for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
+                let depth = [64, 100, 39, 128][(i + j + l) % 4];
+                let (m, n) = [(136, 72), (70, 131), (129, 66)][(j + l) % 3];
+                if drawn(&format!("{target} {dtype} {turned:?} {depth}")) {
+                    Product { extents: [batches, m, n, depth], turned, dtype }.check(target, i as u64 + 3, 7);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn tiles_that_fill_a_device() {
     let (plain, turned) = ([false, false], [false, true]);
@@ -222,7 +238,7 @@ fn tiles_that_fill_a_device() {
 /// rows and columns are not whole tiles.
 #[test]
 fn results_in_whole_rows() {
-    for (i, target) in ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1201"].into_iter().enumerate() {
+    for (i, target) in ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1102", "gfx1201"].into_iter().enumerate() {
         for (j, dtype) in [DType::F16, DType::I8, DType::BF16].into_iter().enumerate() {
             let turned = [(i + j) % 2 == 1, (i + j) % 3 == 1];
             Product { extents: [64, 250, 252, 64 - 8 * j], turned, dtype }.check(target, 5, 97);

@@ -12,7 +12,7 @@ use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
 use barewave_timing::gemm::{Gemm, usual_matrix};
-use barewave_timing::{Chip, Modelled, shapes};
+use barewave_timing::{Chip, shapes};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -209,9 +209,9 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
     let chosen = considered.first();
     let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, dtype, p));
-    let sum = |of: fn(&Modelled) -> f64| launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(of).sum::<f64>();
-    let bodies = (sum(|m| m.clocks), sum(|m| m.repeated));
-    let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, bodies, launches.len()));
+    let repeated = cycles::repeated(&launches, chip);
+    let vendor =
+        table.as_ref().zip(repeated).and_then(|(t, [a, b])| t.of(chip, dtype, layout, &shaped, (a, b), launches.len()));
     let memory = total.dram / chip.dram_bytes_clk() / total.clocks.max(1.0);
     Ok(Line { name, launches, total, share, memory, considered, vendor_like, form, search, vendor })
 }
@@ -400,7 +400,7 @@ fn json_of_line(l: &Line) -> Value {
     entry["analytical_cycles"] = json!(l.form.as_ref().map(|f| f.1.round()));
     let candidate =
         |c: &Candidate| json!({ "tile": c.tile, "parts": c.parts, "winograd": c.winograd, "cycles": c.clocks.round() });
-    entry["candidates"] = json!(l.considered.iter().take(4).map(candidate).collect::<Vec<_>>());
+    entry["candidates"] = json!(l.considered.iter().map(candidate).collect::<Vec<_>>());
     if let Some(s) = &l.search {
         entry["search"] = s.json();
     }

@@ -28,7 +28,9 @@ impl Search {
             let mut tuning = Tuning::default();
             tuning.insert(considered.product.clone(), Tuned::from(&candidate));
             let options = barewave::Options { tuning: Arc::new(tuning), ..barewave::Options::default() };
-            let launches = cycles::plan(&Compiler::new(target, options).compile(model, &Shapes::default())?, 0)?;
+            // What the estimate knows of a product does not tell all of its ways: equal shares have no rests.
+            let Ok(compiled) = Compiler::new(target, options).compile(model, &Shapes::default()) else { continue };
+            let launches = cycles::plan(&compiled, 0)?;
             if launches.iter().all(|l| l.modelled.is_ok()) {
                 let clocks = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.clocks);
                 tried.push((candidate, clocks.sum()));

@@ -1,11 +1,12 @@
 //! Our own kernels, by the model, beside the vendor's measured rows: by chip, type and kind of shape.
 
 use super::shape::{self, Layout, Shaped};
+use crate::cycles;
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::gemm::Gemm;
 use barewave_timing::validate::{self, Errors};
-use barewave_timing::{Chip, Modelled, conv};
+use barewave_timing::{Chip, conv};
 use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -47,8 +48,8 @@ fn fits([m, n, k, batch]: [f64; 4]) -> bool {
 /// Clocks of our own kernels for an operator, without launches; the same where they ran before; and how many launches there are.
 fn own(target: Target, shaped: &Shaped) -> Option<(f64, f64, usize)> {
     let launches = super::kernels::own(target, shaped).ok()?;
-    let sum = |of: fn(&Modelled) -> f64| launches.iter().map(|l| l.modelled.as_ref().ok().map(of)).sum::<Option<f64>>();
-    Some((sum(|m| m.clocks)?, sum(|m| m.repeated)?, launches.len()))
+    let [clocks, repeated] = cycles::repeated(&launches, &Chip::of(target)?)?;
+    Some((clocks, repeated, launches.len()))
 }
 
 /// A table's row that our own kernels can be compared with.

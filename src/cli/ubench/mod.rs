@@ -118,7 +118,8 @@ impl Bench {
                 let module = d.load(code)?;
                 let options = LaunchOptions::default();
                 let arguments = arguments(walk.warm + rounds);
-                Ok(barewave_timing::model(d, &module.kernel("k")?, [1, 1, 1], block, &arguments, &options)?
+                Ok(barewave_timing::recorded(d, &module.kernel("k")?, [1, 1, 1], block, &arguments, &options)?
+                    .behind_itself()
                     .modelled
                     .clocks)
             }

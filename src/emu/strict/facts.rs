@@ -1,6 +1,6 @@
 //! What strict mode knows of an instruction without running it.
 
-use super::waits::RegSet;
+use super::registers::RegSet;
 use barewave_isa::action::{Action, Address, Part, Salu, Transfer};
 use barewave_isa::{
     Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, WaitScheme, op,

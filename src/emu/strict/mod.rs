@@ -14,6 +14,7 @@ mod access;
 mod defined;
 pub mod facts;
 pub mod race;
+mod registers;
 mod waits;
 
 pub use race::Shadow;

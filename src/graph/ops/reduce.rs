@@ -9,6 +9,7 @@ use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, Part, splat};
 use crate::graph::resolve::ValueId;
+use crate::graph::stages::each;
 use crate::graph::view::View;
 use crate::tensor::DType;
 
@@ -107,9 +108,7 @@ fn pieces(view: &View, dims: &[usize], op: ReduceOp) -> Option<Cut> {
     let wanted = (count / PIECE).min(PIECES);
     let axis = (dims.len()..view.rank()).max_by_key(|&d| (view.dims[d].min(wanted), std::cmp::Reverse(d)))?;
     let extent = view.dims[axis];
-    let least = extent.div_ceil(wanted.min(extent));
-    // Equal pieces need one launch less.
-    let each = (least..=least * 5 / 4).find(|each| extent.is_multiple_of(*each)).unwrap_or(least);
+    let each = each(extent, wanted);
     (each < extent).then_some(Cut { axis, each })
 }
 
