@@ -310,13 +310,13 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
 /// `1 - 2^(t p(t))` with t = |x|, and `x q(x^2)` below 3/16. Coefficients by least squares, weighted again and again until errors are even.
 pub(super) fn short_erf(b: &mut Builder, x: Part) -> Part {
     let t = abs(b, x.into());
-    let p = polynomial(b, t, &[-2.688_674e-3, 2.878_898_6e-2, -1.478_657_9e-1, -9.188_020_8e-1, -1.627_855_9]);
+    let p = polynomial(b, t, &[-2.688_674e-3, 2.878_898_6e-2, -1.478_657_9e-1, -9.188_021e-1, -1.627_855_9]);
     let exponent = mul(b, p, t);
     let e = b.op(Gen::Exp2.of(Type::F32), &[exponent.into()]);
     let big = sub(b, 1.0f32, e);
     let big = copysign(b, big, x.into());
     let s = mul(b, x, x);
-    let q = polynomial(b, s, &[1.113_943_8e-1, -3.761_068_9e-1, 1.128_379_1]);
+    let q = polynomial(b, s, &[1.113_943_8e-1, -3.761_069e-1, std::f32::consts::FRAC_2_SQRT_PI]);
     let small = mul(b, q, x);
     let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.1875f32.into(), t.into()]);
     b.select(is_big, big, small)
