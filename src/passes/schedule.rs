@@ -42,7 +42,8 @@ pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> Result<u32, Broken
             return Err(constraints::impossible(f, &f.blocks[b]));
         };
         // The order that the block came in stays within the goal; constraints may ask for another.
-        let order = match list_schedule(f, &live, b, &graph, &files, goals) {
+        let tried = RESERVES.iter().find_map(|reserve| list_schedule(f, &live, b, &graph, &files, goals, *reserve));
+        let order = match tried {
             Some(order) => order,
             None if constrained => graph.order,
             None => continue,
@@ -54,6 +55,9 @@ pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> Result<u32, Broken
     constraints::check(f, "schedule")?;
     Ok(goal)
 }
+
+/// Registers that are kept free while what has been begun is not ended, one number after the other until an order stays within the goals.
+const RESERVES: [i64; 4] = [0, 8, 16, 32];
 
 /// Most VGPRs that cost no wave against `pressure` of them, or against `reach` waves.
 fn next_step(f: &Function, pressure: u32, reach: u32) -> u32 {
@@ -323,7 +327,8 @@ fn accesses(f: &Function, inst: &MInst, named: &Named) -> (Vec<Place>, Vec<Place
     (reads, writes)
 }
 
-/// An order of the block's instructions that stays within the goals (VGPRs, SGPRs); `None` when the greedy choice did not.
+/// An order of the block's instructions that stays within the goals (VGPRs, SGPRs), with some of each in `reserve`; `None` when the greedy
+/// choice did not.
 fn list_schedule(
     f: &Function,
     live: &Liveness,
@@ -331,6 +336,7 @@ fn list_schedule(
     g: &Graph,
     files: &[usize],
     goals: [i64; 2],
+    reserve: i64,
 ) -> Option<Vec<usize>> {
     let insts = &f.blocks[b].insts;
     let n = insts.len();
@@ -351,7 +357,7 @@ fn list_schedule(
     (0..n).filter(|i| incoming[*i] == 0).for_each(|i| ready.add(i, g.height[i]));
     let mut order = Vec::with_capacity(n);
     let mut now = 0u32;
-    let short = |held: &[i64; 3]| (0..2).any(|k| held[k] + widest[k] > goals[k]);
+    let short = |held: &[i64; 3]| (0..2).any(|k| held[k] + widest[k] + reserve > goals[k]);
     while let Some(i) = ready.take(now, short(&held)) {
         for_each_use(&insts[i], f.target, |p| {
             for u in live.units.of_part(p) {
