@@ -4,6 +4,7 @@
 use crate::support::build::{Builder, float, int, ints};
 use crate::support::device;
 use crate::support::drawn;
+use barewave::codeobj::{ElfFile, Listing, list};
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
@@ -75,6 +76,45 @@ fn products_end_in_normalisations() {
             let (_, joined) = outputs(&b, &format!("{m} {k} {n} {t}"), most);
             assert!(joined >= 3, "{m} {k} {n} {t}: normalised at the product's end on {joined} targets");
         }
+    }
+}
+
+/// Loads of the sums that follow one another in a kernel's text without a wait for memory between them: the most.
+fn most_in_flight(code: &[u8], target: Target) -> usize {
+    let mut text = Vec::new();
+    list(&ElfFile::parse(code).unwrap(), code, target, &Listing::default(), &mut text).unwrap();
+    let (mut now, mut most) = (0, 0);
+    for line in String::from_utf8(text).unwrap().lines() {
+        if line.contains("buffer_load") && line.contains(" glc") {
+            now += 1;
+            most = most.max(now);
+        } else if line.contains("s_waitcnt") {
+            now = 0;
+        }
+    }
+    most
+}
+
+/// A row of halves takes many instructions and nearly all registers; its elements are asked for together all the same.
+#[test]
+fn elements_of_rows_are_asked_for_together() {
+    let mut b = Builder::new(23, 5);
+    let halves = |b: &mut Builder, shape: &[usize]| HostTensor::from_f64(DType::F16, shape, &b.random(shape).to_f64());
+    let x = halves(&mut b, &[32, 768]);
+    let x = b.input_of(x);
+    let [w, scale, bias] = [&[768, 768][..], &[768], &[768]].map(|shape| {
+        let values = halves(&mut b, shape);
+        b.constant(values)
+    });
+    let y = b.node("MatMul", &[&x, &w], &[]);
+    let z = b.node("LayerNormalization", &[&y, &scale, &bias], &[("axis", int(-1))]);
+    b.output(&z);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for target in ["gfx1010", "gfx1030"].map(|t| Target::parse(t).unwrap()) {
+        let compiled = barewave::compile::compile(&graph, target).unwrap();
+        let normed = compiled.plan().launches.iter().any(|l| l.kernel.starts_with("normed"));
+        let most = most_in_flight(compiled.code(), target);
+        assert!(normed && most >= 8, "{target:?}: normalised by the product: {normed}, {most} loads in flight");
     }
 }
 
