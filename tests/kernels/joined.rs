@@ -79,13 +79,13 @@ fn products_end_in_normalisations() {
     }
 }
 
-/// Loads of the sums that follow one another in a kernel's text without a wait for memory between them: the most.
+/// Loads of two dwords that the device shares, which follow one another in a kernel's text without a wait between them: the most.
 fn most_in_flight(code: &[u8], target: Target) -> usize {
     let mut text = Vec::new();
     list(&ElfFile::parse(code).unwrap(), code, target, &Listing::default(), &mut text).unwrap();
     let (mut now, mut most) = (0, 0);
     for line in String::from_utf8(text).unwrap().lines() {
-        if line.contains("buffer_load") && line.contains(" glc") {
+        if line.contains("buffer_load_dwordx2 ") && line.contains(" glc") {
             now += 1;
             most = most.max(now);
         } else if line.contains("s_waitcnt") {
