@@ -400,7 +400,9 @@ fn json_of_line(l: &Line) -> Value {
     entry["analytical_cycles"] = json!(l.form.as_ref().map(|f| f.1.round()));
     let candidate =
         |c: &Candidate| json!({ "tile": c.tile, "parts": c.parts, "winograd": c.winograd, "cycles": c.clocks.round() });
-    entry["candidates"] = json!(l.considered.iter().map(candidate).collect::<Vec<_>>());
+    // The chosen one and the next three; a search is about all of them.
+    let most = if l.search.is_some() { usize::MAX } else { 4 };
+    entry["candidates"] = json!(l.considered.iter().take(most).map(candidate).collect::<Vec<_>>());
     if let Some(s) = &l.search {
         entry["search"] = s.json();
     }
