@@ -5,7 +5,8 @@
 //! (a load to LDS reads memory and writes LDS), and
 //! between instructions with side effects. Priority is the longest latency path to the end of the block. While the
 //! number of live vector or scalar registers is at the goal, the first ready instruction of the source order goes, so that what has
-//! been begun is ended and hoisted loads do not cost occupancy. Ties keep the source order, so scheduling is
+//! been begun is ended and hoisted loads do not cost occupancy. Where that was too late it is tried again with registers in reserve,
+//! and where that does not save much the source's order stays. Ties keep the source order, so scheduling is
 //! deterministic. Blocks whose order the kernel's author has fixed are left alone; other
 //! [constraints] are edges like those of dependences.
 //!
