@@ -327,8 +327,8 @@ impl Machine {
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
         let (bytes, line) = (tile.types.stored_bytes(), self.line);
         let piece = tile.k * bytes;
-        // Pieces begin at multiples of so many bytes.
-        let at = gcd(gcd((e.k as u64 * u64::from(bytes)) as u32, line), piece);
+        // Pieces begin at multiples of so many bytes, a power of two as the line's are.
+        let at = 1 << ((e.k as u32).wrapping_mul(bytes) | piece | line).trailing_zeros();
         let of_piece = 1.0 + f64::from(piece - at) / f64::from(line);
         let lines = |width: u32, deep: bool| match deep {
             true => f64::from(width) * of_piece,
@@ -774,11 +774,6 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extent
         )
     };
     tiles.filter(fits).map(round).collect()
-}
-
-/// The greatest number that divides both.
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Cycles of a SIMD for a wave's multiply-add of a type.

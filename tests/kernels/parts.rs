@@ -2,6 +2,8 @@
 
 use crate::support::build::{Builder, int, ints};
 use crate::support::device::{TARGETS, session};
+use barewave::Compiled;
+use barewave::graph::fused::FusedGraph;
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options};
 use barewave::onnx::Attribute;
@@ -9,21 +11,36 @@ use barewave::tensor::{DType, HostTensor, compare};
 
 const PARTS: usize = 17;
 
-/// Runs a model in strict mode on every target: its results, and how many kernels it has.
+/// Runs a model in strict mode on every target and compares its results with the interpreter's; `look` is shown what was compiled.
+fn agrees(fused: &FusedGraph, b: &Builder, tolerance: f64, what: &str, look: impl Fn(&Compiled, &str)) {
+    let want = Interpreter::new(fused).run(fused, &b.inputs).unwrap();
+    for target in TARGETS {
+        let what = format!("{what} {target}");
+        let (mut session, compiled) = session(fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+        look(&compiled, &what);
+        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(got.len(), want.len(), "{what}");
+        for (g, w) in got.iter().zip(&want) {
+            let c = compare(g, w, tolerance, tolerance).unwrap();
+            assert!(c.passes(), "{what}: {c}");
+        }
+    }
+}
+
+/// Runs a model of parts everywhere, of at most so many kernels.
 fn check(b: &Builder, kernels: usize, what: &str) {
     let fused = graph::fuse(&b.model, &Options::default()).unwrap();
-    let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
-    for target in TARGETS {
-        let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
-        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
-        for (g, w) in got.iter().zip(&want) {
-            let c = compare(g, w, 1e-4, 1e-4).unwrap();
-            assert!(c.passes(), "{what} {target}: {c}");
-        }
+    agrees(&fused, b, 1e-4, what, |compiled, what| {
         let plan = compiled.plan();
-        assert!(plan.launches.len() >= PARTS, "{what} {target}: {} launches", plan.launches.len());
-        assert!(plan.kernels.len() <= kernels, "{what} {target}: {} kernels", plan.kernels.len());
-    }
+        assert!(plan.launches.len() >= PARTS, "{what}: {} launches", plan.launches.len());
+        assert!(plan.kernels.len() <= kernels, "{what}: {} kernels", plan.kernels.len());
+    });
+}
+
+/// Runs a reduction everywhere, in so many launches.
+fn check_launches(b: &Builder, launches: usize, tolerance: f64, what: &str) {
+    let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+    agrees(&fused, b, tolerance, what, |compiled, what| assert_eq!(compiled.plan().launches.len(), launches, "{what}"));
 }
 
 /// The parts of an array along an axis.
@@ -138,16 +155,7 @@ fn long_reductions_are_cut_in_pieces() {
         let axes = b.ints(axes);
         let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
         b.output(&y);
-        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
-        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
-        for target in TARGETS {
-            let what = format!("{op} of {shape:?} {dtype:?} {target}");
-            let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert_eq!(compiled.plan().launches.len(), launches, "{what}");
-            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let c = compare(&got[0], &want[0], tolerance, tolerance).unwrap();
-            assert!(c.passes(), "{what}: {c}");
-        }
+        check_launches(&b, launches, tolerance, &format!("{op} of {shape:?} {dtype:?}"));
     }
 }
 
@@ -172,16 +180,7 @@ fn sums_of_few_columns_are_cut_in_pieces() {
         let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
         let y = if dtype == DType::F32 { b.node("Relu", &[&y], &[]) } else { y };
         b.output(&y);
-        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
-        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
-        for target in TARGETS {
-            let what = format!("{op} of {shape:?} {dtype:?} {target}");
-            let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert_eq!(compiled.plan().launches.len(), launches, "{what}");
-            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let c = compare(&got[0], &want[0], tolerance, tolerance).unwrap();
-            assert!(c.passes(), "{what}: {c}");
-        }
+        check_launches(&b, launches, tolerance, &format!("{op} of {shape:?} {dtype:?}"));
     }
 }
 
@@ -216,15 +215,6 @@ fn reductions_begin_with_elementwise_steps() {
         b.output(&y);
         let fused = graph::fuse(&b.model, &Options::default()).unwrap();
         assert_eq!(fused.steps.len(), steps, "{before} {op}");
-        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
-        for target in TARGETS {
-            let what = format!("{before}, {op} of {shape:?} {target}");
-            let (mut session, _) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
-            for (g, w) in got.iter().zip(&want) {
-                let c = compare(g, w, 1e-4, 1e-4).unwrap();
-                assert!(c.passes(), "{what}: {c}");
-            }
-        }
+        agrees(&fused, &b, 1e-4, &format!("{before}, {op} of {shape:?}"), |_, _| ());
     }
 }
