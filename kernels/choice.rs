@@ -11,8 +11,9 @@ use super::divided::Shares;
 use super::error::{Reason, Res};
 use super::matrix::{self, MatrixForm};
 use super::shares;
+use super::slices;
 use super::tile::{Form, Tile, Types};
-use super::tuning::{Product, Tuned, Tuning, Winograd};
+use super::tuning::{Product, Tuned, Tuning, Way, Winograd};
 use crate::mir::{Type, dot_instruction};
 use barewave_isa::matrix::Layout;
 use barewave_isa::{Op, Resources, Target, op};
@@ -41,6 +42,9 @@ pub(super) struct Extents {
     pub apart: bool,
     /// They are stored several at a time ([`gemm::stores_together`](super::gemm::stores_together)).
     pub in_rows: bool,
+    /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
+    /// the width.
+    pub lines: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -98,6 +102,8 @@ pub(super) struct Round {
     pub vgprs: u32,
     /// LDS in bytes.
     pub lds: u32,
+    /// Cycles of a workgroup behind its loop, besides those for results.
+    pub behind: f64,
 }
 
 /// Cycles of a round of a workgroup that is alone, over those that L2 takes to answer: what it loads at its beginning it waits
@@ -368,7 +374,7 @@ impl Machine {
         Pace {
             busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
             alone: work.max(ROUND + ANSWER * self.l2_latency).max(given / self.l1) + twice,
-            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
+            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
             slots,
             loaded,
         }
@@ -475,7 +481,8 @@ impl Machine {
     /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
     fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
         let narrow = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
-        if !e.shares || narrow && !has_matrix_shadow(self.target) {
+        let sliced = matches!(tile.form, Form::Sliced(_));
+        if !e.shares || sliced || narrow && !has_matrix_shadow(self.target) {
             return None;
         }
         let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;
@@ -550,8 +557,12 @@ impl Machine {
 
     /// The best way to share the depth with a tile, if there is one.
     fn shared(&self, e: &Extents, way: (&Tile, &Round), min_n: u32) -> Option<(f64, Split)> {
-        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(LEAST_ROUNDS * way.0.k as usize);
+        // Waves that share the depth have theirs on its way from the beginning.
+        let sliced = matches!(way.0.form, Form::Sliced(_));
+        let least = if sliced { 1 } else { LEAST_ROUNDS };
+        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(least * way.0.k as usize);
         let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, way, min_n, parts));
+        let all = all.filter(|(_, split)| !sliced || split.span() as usize == e.k && split.count > 1);
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }
@@ -562,8 +573,14 @@ type Timed = (f64, Tile, Split);
 /// All tiles for a product. `min_n` bounds their width from below (gathering loaders need whole wavefronts along n). Matrix
 /// instructions are taken wherever the target has them for the types.
 fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
-    let all = matrix::candidates(machine.target, types, machine, e, min_n);
-    if all.is_empty() { vector_candidates(machine.target, types, machine, e, min_n) } else { all }
+    let mut all = matrix::candidates(machine.target, types, machine, e, min_n);
+    if all.is_empty() {
+        return vector_candidates(machine.target, types, machine, e, min_n);
+    }
+    if min_n == 1 {
+        all.extend(slices::candidates(machine.target, types, machine, e));
+    }
+    all
 }
 
 /// All ways to multiply a product.
@@ -643,7 +660,7 @@ pub(super) fn choose_among(
 ) -> Res<(Tile, Split)> {
     let machine = Machine::of(target);
     let all = match tuning.of(&e.product(target, &types)) {
-        Some(tuned) if tuned.winograd => {
+        Some(tuned) if tuned.way == Way::Winograd => {
             let Method { tiles, extents } = method.ok_or(Reason::from(tuned))?;
             as_tuned(&machine, tuned, tiles, &extents, 1)?
         }
@@ -661,7 +678,7 @@ pub(super) fn choose_among(
 
 /// The forms of a tile that a tuning asks for.
 fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> Res<Vec<Timed>> {
-    let all = tiles.into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile);
+    let all = tiles.into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile && way(t) == tuned.way);
     let of = |(tile, round): (Tile, Round)| {
         if tuned.parts == EQUAL_SHARES {
             return machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks, tile, split));
@@ -671,6 +688,15 @@ fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Exte
     };
     let found: Vec<Timed> = all.filter_map(of).collect();
     if found.is_empty() { Err(tuned.into()) } else { Ok(found) }
+}
+
+/// What a workgroup does with a tile.
+fn way(tile: &Tile) -> Way {
+    match tile.form {
+        Form::Vector { .. } | Form::Matrix(_) => Way::Rounds,
+        Form::Winograd { .. } => Way::Winograd,
+        Form::Sliced(_) => Way::Slices,
+    }
 }
 
 /// What stands for the number of parts where tiles are divided in equal shares.
@@ -685,8 +711,8 @@ pub struct Candidate {
     pub parts: u32,
     /// Clocks of the launch by the estimate that chooses; of shared depths, with the lead that a whole depth has.
     pub clocks: f64,
-    /// By Winograd's method: the tile is that of each of its products.
-    pub winograd: bool,
+    /// What workgroups do with their tiles.
+    pub way: Way,
 }
 
 /// A product, and the ways to compute it that are considered, the best first.
@@ -706,10 +732,9 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, 
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut out: Vec<Candidate> = Vec::new();
     for (clocks, t, s) in all {
-        let winograd = matches!(t.form, Form::Winograd { .. });
         let parts = if s.shares.is_some() { EQUAL_SHARES } else { s.count };
-        let c = Candidate { tile: [t.m, t.n, t.k], parts, clocks, winograd };
-        if !out.iter().any(|o| (o.tile, o.parts, o.winograd) == (c.tile, c.parts, c.winograd)) {
+        let c = Candidate { tile: [t.m, t.n, t.k], parts, clocks, way: way(&t) };
+        if !out.iter().any(|o| (o.tile, o.parts, o.way) == (c.tile, c.parts, c.way)) {
             out.push(c);
         }
     }
@@ -770,6 +795,7 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extent
                 own: tm * tn,
                 vgprs,
                 lds,
+                behind: 0.0,
             },
         )
     };

@@ -42,6 +42,7 @@ mod regroup;
 mod rounds;
 mod shares;
 mod sized;
+mod slices;
 mod small;
 mod softmax;
 mod split;
@@ -55,7 +56,7 @@ mod winograd;
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
-pub use tuning::{Product, Tuned, Tuning, TuningError, Winograd};
+pub use tuning::{Product, Tuned, Tuning, TuningError, Way, Winograd};
 pub use winograd::Transformed;
 
 use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};

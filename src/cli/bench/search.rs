@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::cycles;
 use barewave::graph::fused::FusedGraph;
-use barewave::kernels::{Candidate, EQUAL_SHARES, Product, Tuned, Tuning, candidates};
+use barewave::kernels::{Candidate, EQUAL_SHARES, Product, Tuned, Tuning, Way, candidates};
 use barewave::{Compiler, Model, Shapes};
 use barewave_isa::Target;
 use comfy_table::{Table, presets};
@@ -72,7 +72,12 @@ pub fn name(c: &Candidate) -> String {
         1 => String::new(),
         parts => format!(", depth in {parts} parts"),
     };
-    format!("{m}x{n}x{k}{parts}{}", if c.winograd { ", Winograd" } else { "" })
+    let way = match c.way {
+        Way::Rounds => "",
+        Way::Winograd => ", Winograd",
+        Way::Slices => ", waves share the depth",
+    };
+    format!("{m}x{n}x{k}{parts}{way}")
 }
 
 /// Prints what was found for each shape, and how good estimate and choice are altogether.
