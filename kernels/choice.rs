@@ -367,13 +367,18 @@ impl Machine {
         let (most, least) = (products.max(moves), products.min(moves));
         let [loaded, given] = [round.loaded, round.given].map(|bytes| f64::from(bytes) * k);
         let beside = f64::from(round.waves.min(info.simds));
+        // What is loaded at a time is on its way while all that was loaded behind it is multiplied.
+        let turns = match tile.form {
+            Form::Sliced(f) => f64::from(f.steps),
+            _ => f64::INFINITY,
+        };
         let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
         Pace {
             busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
-            alone: work.max(ROUND + ANSWER * self.l2_latency).max(given / self.l1) + twice,
+            alone: work.max(ROUND + ANSWER * self.l2_latency + work / turns).max(given / self.l1) + twice,
             around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
             slots,
             loaded,

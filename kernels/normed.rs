@@ -52,7 +52,13 @@ pub(super) fn is_worth(whole: &Cx) -> bool {
     let extents = matmul::extents_in_rows(&cx);
     let apart = choice::quickest(cx.target, cx.tuning, types, &extents, |_, _| Some(0.0));
     match (finish.choose(&cx, &extents), apart) {
-        (Ok((joined, ..)), Ok((product, ..))) => joined < product + finish.apart(),
+        (Ok((joined, jt, js)), Ok((product, t, s))) => {
+            if std::env::var_os("BWDBG").is_some() {
+                let f = finish.clocks(&Machine::of(cx.target), &Rows::of(whole, n, &jt).unwrap(), js.count > 1);
+                eprintln!("DBG {extents:?}\n joined {joined} finish {f} {:?} {} waves {}; product {product} {:?} {} apart {}", [jt.m, jt.n, jt.k], js.count, jt.threads()/64, [t.m, t.n, t.k], s.count, finish.apart());
+            }
+            joined < product + finish.apart()
+        }
         _ => false,
     }
 }

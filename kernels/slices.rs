@@ -51,7 +51,7 @@ pub(super) struct Sliced {
     /// Waves that share the depth.
     waves: u32,
     /// Steps of a wave that are on their way.
-    steps: u32,
+    pub steps: u32,
     /// Neighbouring columns that a lane loads; 1 where the right operand's lines lie along k.
     columns: u32,
 }
