@@ -169,7 +169,8 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
         let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part), first, &batch, &tile);
         let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
         let sums = form.multiply(&mut w, &tile, sources, part.split.chunk)?;
-        let product = Product { tile: &tile, sums, walk: walk(r, extents.m), first: (first_m, first_n), z, extents, finish };
+        let product =
+            Product { tile: &tile, sums, walk: walk(r, extents.m), first: (first_m, first_n), z, extents, finish };
         return split::store(w, cx, &product, part, outer);
     }
     let before = rest.as_ref().map_or(k, |r| r.before);

@@ -234,7 +234,9 @@ impl Sliced {
         let of_wave = rows * pitch;
         w.b.lds_of_at_least(self.waves * of_wave);
         let item = w.b.workitem_id();
-        let Some(one) = self.matrix.op.fragment(Operand::D) else { return Sums { parts: Vec::new(), per: 1, dwords: 1 } };
+        let Some(one) = self.matrix.op.fragment(Operand::D) else {
+            return Sums { parts: Vec::new(), per: 1, dwords: 1 };
+        };
         let address = |w: &mut Writer, lane: Vec<Step>| {
             let f = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
             let at = fragment::coordinate(&mut w.b, &f, item, fragment::row, 1, None);

@@ -44,7 +44,8 @@ fn check(
     let (bias, more) = (side([1, 1, n]), side([batches, m, n]));
     let names = [b.input_of(x.clone()), b.input_of(y.clone())];
     let out = if dtype == DType::I8 {
-        let y = if turned { b.node("Transpose", &[&names[1]], &[("perm", ints(&[0, 2, 1]))]) } else { names[1].clone() };
+        let y =
+            if turned { b.node("Transpose", &[&names[1]], &[("perm", ints(&[0, 2, 1]))]) } else { names[1].clone() };
         b.node("MatMulInteger", &[&names[0], &y], &[])
     } else {
         let out = b.node("FusedMatMul", &[&names[0], &names[1]], &[("transB", int(turned.into()))]);
@@ -102,7 +103,9 @@ fn each_type_and_layout_with_rows_and_columns_left_over() {
         for dtype in [DType::F16, DType::BF16, DType::F32, DType::I8] {
             for (i, extents) in [[1, 37, 92, 768], [2, 70, 48, 512], [1, 128, 136, 1536]].into_iter().enumerate() {
                 for turned in [false, true] {
-                    let of_case = |j: usize, c: &Candidate| (j * 5 + i + usize::from(turned)) % 11 == 0 || c.parts > 2 && j % 13 == i;
+                    let of_case = |j: usize, c: &Candidate| {
+                        (j * 5 + i + usize::from(turned)) % 11 == 0 || c.parts > 2 && j % 13 == i
+                    };
                     if drawn(&format!("{target} {dtype} {extents:?} {turned}")) {
                         run += check(target, dtype, extents, turned, of_case);
                     }

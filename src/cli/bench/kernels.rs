@@ -331,7 +331,8 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
     if lines.iter().any(|l| l.vendor.is_some()) {
         println!("measured / ours: with the clock, the launch and the caches of the row's tuning run in both");
     }
-    let method = lines.iter().filter(|l| l.considered.first().is_some_and(|c| c.way == Way::Winograd)).map(|l| l.name.as_str());
+    let method =
+        lines.iter().filter(|l| l.considered.first().is_some_and(|c| c.way == Way::Winograd)).map(|l| l.name.as_str());
     let method: Vec<&str> = method.collect();
     if !method.is_empty() {
         println!(
