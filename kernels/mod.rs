@@ -51,6 +51,7 @@ mod trig;
 mod tuning;
 mod turned;
 mod values;
+mod vector;
 mod winograd;
 
 pub use choice::{Candidate, Considered, EQUAL_SHARES};

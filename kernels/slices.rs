@@ -1,10 +1,10 @@
 //! Products by matrix instructions whose waves share the depth.
 //!
-//! Each wave of a workgroup multiplies the whole tile over every so manieth step of the depth, with operands that go from memory
-//! straight to the registers in which they are multiplied: they do not pass through LDS, waves meet no more than once, and several steps of
-//! each wave are on their way at any time. What the waves have summed meets in LDS when the depth is over, and is added in their order.
+//! The waves of a workgroup take turns in steps of the depth, each with the whole tile, and with operands that go from memory straight to
+//! the registers in which they are multiplied: they do not pass through LDS, waves do not wait for each other, and several steps of each are
+//! on their way at any time. What the waves have summed meets in LDS when the depth is over, and is added in their order.
 //!
-//! That is for products of few results: where a compute unit has a workgroup or two, a loop that meets in every round
+//! That is for products of few results: where a compute unit has a workgroup or two, a loop whose waves meet in every round
 //! ([`rounds`](super::rounds)) waits for memory and for LDS with nothing beside it.
 //!
 //! A lane has consecutive k of a row or column, as its instructions need them. Where lines lie along k it loads them; where they lie along
@@ -25,10 +25,11 @@ use barewave_isa::matrix::{Fragment, Operand, Step};
 /// Side of the instructions.
 const SIDE: u32 = 16;
 
-/// Rows and columns of tiles, waves, and steps of a wave that are on their way.
+/// Rows and columns of tiles, waves, and steps of a wave that are on their way, of which those most that fit are considered: so many.
 const TILES: [[u32; 2]; 7] = [[64, 64], [64, 32], [32, 64], [32, 32], [16, 64], [16, 128], [32, 128]];
 const WAVES: [u32; 2] = [4, 8];
-const STEPS: [u32; 5] = [1, 2, 3, 4, 6];
+const STEPS: [u32; 5] = [6, 4, 3, 2, 1];
+const CONSIDERED: u32 = 2;
 
 /// Columns of a result that a workitem has side by side.
 const TOGETHER: u32 = 4;
@@ -71,6 +72,7 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Ex
     let step = matrix.step(run);
     let mut found = Vec::new();
     for ([m, n], waves) in TILES.into_iter().flat_map(|t| WAVES.map(|w| (t, w))) {
+        let mut fit = 0;
         for steps in STEPS {
             let k = waves * steps * step;
             let columns = if e.deep.1 { 1 } else { (n / SIDE).min(WIDEST / bytes).min(4) };
@@ -85,6 +87,10 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Ex
             let round = form.round(target, &tile, machine, e);
             if round.vgprs <= target.info().max_vgprs && round.lds <= target.info().lds_bytes {
                 found.push((tile, round));
+                fit += 1;
+            }
+            if fit == CONSIDERED {
+                break;
             }
         }
     }

@@ -104,7 +104,7 @@ fn each_type_and_layout_with_rows_and_columns_left_over() {
             for (i, extents) in [[1, 37, 92, 768], [2, 70, 48, 512], [1, 128, 136, 1536]].into_iter().enumerate() {
                 for turned in [false, true] {
                     let of_case = |j: usize, c: &Candidate| {
-                        (j * 5 + i + usize::from(turned)) % 11 == 0 || c.parts > 2 && j % 13 == i
+                        (j * 5 + i + usize::from(turned)).is_multiple_of(11) || c.parts > 2 && j % 13 == i
                     };
                     if drawn(&format!("{target} {dtype} {extents:?} {turned}")) {
                         run += check(target, dtype, extents, turned, of_case);
