@@ -58,7 +58,7 @@ impl Search {
     /// Machine-readable.
     pub fn json(&self) -> Value {
         let tried = self.tried.iter().map(
-            |(c, clocks)| json!({ "tile": c.tile, "parts": c.parts, "estimate": c.clocks.round(), "cycles": clocks.round() }),
+            |(c, clocks)| json!({ "tile": c.tile, "parts": c.parts, "way": c.way.word(), "estimate": c.clocks.round(), "cycles": clocks.round() }),
         );
         json!({ "tried": tried.collect::<Vec<_>>(), "chosen_over_best": self.regret() })
     }
