@@ -102,8 +102,8 @@ impl Shape {
     }
 }
 
-/// What a workgroup takes at once of columns that are walked once.
-pub(super) struct Columns {
+/// What a workgroup takes at once of lines that are walked once.
+pub(super) struct Walked {
     /// Workgroups, and workitems of each.
     pub workgroups: usize,
     pub workitems: u32,
@@ -111,7 +111,7 @@ pub(super) struct Columns {
     pub in_flight: usize,
 }
 
-impl Columns {
+impl Walked {
     /// Workgroups that a compute unit has at once, if no more workitems are there than are enough for it.
     pub fn resident(&self) -> usize {
         (MOST_RESIDENT / self.workitems as usize).max(1)
@@ -119,12 +119,34 @@ impl Columns {
 }
 
 impl Shape {
-    /// How columns are walked; none where lines are not.
-    pub fn walked_as_columns(&self, target: Target) -> Option<Columns> {
-        let (beside, team) = self.columns.filter(|_| !self.dense).and_then(|row| self.as_columns(row, target))?;
+    /// How lines are walked as columns, or as what lies together; none where they are neither.
+    pub fn walked(&self, target: Target) -> Option<Walked> {
+        let (beside, team) = match self.dense {
+            true => {
+                let team = self.of_neighbours(target);
+                (WORKGROUP.div_ceil(team), team)
+            }
+            false => self.columns.and_then(|row| self.as_columns(row, target))?,
+        };
         let workitems = beside * team;
-        let in_flight = (workitems * self.chunks(team)) as usize * self.size;
-        Some(Columns { workgroups: self.count.div_ceil(beside as usize), workitems, in_flight })
+        let in_flight = (workitems * self.chunks(team) * self.together) as usize * self.size;
+        Some(Walked { workgroups: self.count.div_ceil(beside as usize), workitems, in_flight })
+    }
+
+    /// How many workitems share a line whose elements lie together.
+    fn of_neighbours(&self, target: Target) -> u32 {
+        let (wave, cus) = (target.info().wave_size, target.cus() as usize);
+        let all = self.length as u32 / self.together;
+        let held = |team: u32| all.div_ceil(team) * self.together * self.dwords;
+        let mut team = all.next_power_of_two().clamp(1, wave);
+        while held(team) > LIGHT && team < lanes::MOST {
+            team *= 2;
+        }
+        let fits = |team: u32| all.div_ceil(team) <= SHORT && held(team) <= LIGHT;
+        while team > 1 && fits(team / 2) && self.count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
+            team /= 2;
+        }
+        if held(team) > MOST { WORKGROUP } else { team }
     }
 
     /// Chunks that a workitem of a team takes in a round.
@@ -166,7 +188,7 @@ pub(super) fn together(accesses: &[(DType, &View)]) -> u32 {
     let fits = |n: usize, (t, v): &(DType, &View)| {
         let (bytes, last, stride) = (n * t.size(), v.dims.last().copied().unwrap_or(1), v.strides.last().copied());
         let word = stride == Some(1) && values::is_word_aligned(*t, v) && (4..=16).contains(&bytes);
-        values::comes_in_fours(*t) && last.is_multiple_of(n) && (word || stride == Some(0))
+        last.is_multiple_of(n) && (word || stride == Some(0))
     };
     [8u32, 4, 2].into_iter().find(|n| accesses.iter().all(|a| fits(*n as usize, a))).unwrap_or(1)
 }
@@ -219,19 +241,10 @@ impl Lines {
     pub fn begin(cx: &Cx, shape: Shape) -> (Writer, Lines) {
         let wave = cx.target.info().wave_size;
         let (count, all) = (shape.count, shape.length as u32 / shape.together);
-        let held = |team: u32| all.div_ceil(team) * shape.together * shape.dwords;
         let cus = cx.target.cus() as usize;
         let mut columns = None;
         let team = if shape.dense {
-            let mut team = all.next_power_of_two().clamp(1, wave);
-            while held(team) > LIGHT && team < lanes::MOST {
-                team *= 2;
-            }
-            let fits = |team: u32| all.div_ceil(team) <= SHORT && held(team) <= LIGHT;
-            while team > 1 && fits(team / 2) && count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
-                team /= 2;
-            }
-            if held(team) > MOST { WORKGROUP } else { team }
+            shape.of_neighbours(cx.target)
         } else if let Some((beside, team)) = shape.columns.and_then(|row| shape.as_columns(row, cx.target)) {
             columns = Some(beside);
             team
@@ -430,10 +443,7 @@ impl Lines {
         together: usize,
         mut body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
     ) -> Res<()> {
-        let own = match self.member {
-            Some(m) => w.b.mul(m, self.shape.together),
-            None => w.b.scalar(0),
-        };
+        let own = self.first(w);
         let step = self.team * self.shape.together;
         let round = self.chunks * step;
         let numbers: Vec<u32> = (0..self.chunks).collect();
@@ -464,6 +474,14 @@ impl Lines {
             w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])
         });
         Chunk { first, ahead, inside }
+    }
+
+    /// Index in the line of the first element that a workitem comes to.
+    pub fn first(&self, w: &mut Writer) -> Part {
+        match self.member {
+            Some(m) => w.b.mul(m, self.shape.together),
+            None => w.b.scalar(0),
+        }
     }
 
     /// Index in the line of element `e` of a chunk.

@@ -312,7 +312,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(begun);
     let next = summed.as_ref().unwrap_or(graph);
-    crate::graph::sum_in_stages(next, |graph, step| reduce::pieces(&cx(graph, step, target, tuning))).or(summed)
+    crate::graph::in_pieces(next, |graph, step| reduce::pieces(&cx(graph, step, target, tuning))).or(summed)
 }
 
 /// Lowers one step to kernels for `target`, with the tiles of a tuning. `name` is the symbol of the first one.
