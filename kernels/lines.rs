@@ -51,6 +51,10 @@ const TALLEST: u32 = 1024;
 const RESIDENT: usize = 1024;
 const MOST_RESIDENT: usize = 2048;
 
+/// Members at most that share a column where its elements are combined in their order, and dwords of a round that each takes then.
+const IN_ORDER: u32 = 16;
+const RUN: u32 = 32;
+
 /// Lines that a team takes one after the other in straight code at most, and chunks of them.
 const ABREAST: u32 = 8;
 const STRAIGHT: u32 = 16;
@@ -80,6 +84,8 @@ pub(super) struct Shape {
     pub dwords: u32,
     /// Lines are walked more than once.
     pub again: bool,
+    /// What is found of an element is that of all before it.
+    pub in_order: bool,
 }
 
 impl Shape {
@@ -98,6 +104,7 @@ impl Shape {
             size: t.size(),
             dwords: u32::from(values::computed(t).dwords()),
             again,
+            in_order: false,
         })
     }
 }
@@ -119,6 +126,11 @@ impl Walked {
 }
 
 impl Shape {
+    /// A member's elements of a round are neighbours in their column: they are scanned before the team's are.
+    fn is_run(&self) -> bool {
+        self.in_order && !self.dense && self.columns.is_some()
+    }
+
     /// How lines are walked as columns, or as what lies together; none where they are neither.
     pub fn walked(&self, target: Target) -> Option<Walked> {
         let (beside, team) = match self.dense {
@@ -146,13 +158,22 @@ impl Shape {
         while team > 1 && fits(team / 2) && self.count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
             team /= 2;
         }
-        if held(team) > MOST { WORKGROUP } else { team }
+        match held(team) > MOST {
+            true => WORKGROUP,
+            // A scan ends at rows, or at the wave.
+            false if self.in_order && team > lanes::ROW && team < wave => wave,
+            false => team,
+        }
     }
 
     /// Chunks that a workitem of a team takes in a round.
     fn chunks(&self, team: u32) -> u32 {
         let own = (self.length as u32 / self.together).div_ceil(team);
-        if own * self.together * self.dwords <= MOST { own } else { IN_FLIGHT }
+        match self.is_run() {
+            true => own.min(RUN / self.dwords),
+            false if own * self.together * self.dwords <= MOST => own,
+            false => IN_FLIGHT,
+        }
     }
 
     /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
@@ -170,7 +191,8 @@ impl Shape {
         let enough = if self.again { RESIDENT } else { (RESIDENT * 4 / self.size.clamp(1, 4)).min(MOST_RESIDENT) };
         let wanted = 1u32 << (enough * cus / self.count.max(1)).max(1).ilog2();
         let held = |team: u32| length.div_ceil(team) * self.dwords;
-        let most = (TALLEST / least).min((length / SHORT).next_power_of_two());
+        let most = if self.in_order { IN_ORDER } else { TALLEST / least };
+        let most = most.min((length / SHORT).next_power_of_two());
         let mut team = wanted.clamp(1, most);
         while self.again && held(team) > LIGHT && team < most {
             team *= 2;
@@ -295,8 +317,17 @@ impl Lines {
     /// A line for each workgroup, of a length that is known when the kernel is launched.
     pub fn of_team(w: &mut Writer) -> Lines {
         let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let shape =
-            Shape { count: 0, length: 0, together: 1, dense: false, columns: None, size: 4, dwords: 1, again: false };
+        let shape = Shape {
+            count: 0,
+            length: 0,
+            together: 1,
+            dense: false,
+            columns: None,
+            size: 4,
+            dwords: 1,
+            again: false,
+            in_order: false,
+        };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
         let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
         let (columns, of_group) = (None, None);
@@ -444,8 +475,8 @@ impl Lines {
         mut body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
     ) -> Res<()> {
         let own = self.first(w);
-        let step = self.team * self.shape.together;
-        let round = self.chunks * step;
+        let step = self.steps()[1];
+        let round = self.chunks * self.team * self.shape.together;
         let numbers: Vec<u32> = (0..self.chunks).collect();
         let mut all = |w: &mut Writer, first: Part, before: u32| {
             numbers.chunks(together.max(1)).try_for_each(|some| {
@@ -466,9 +497,10 @@ impl Lines {
 
     /// Chunk `c` of a round; of the team's first workitem it begins at `most` or before.
     fn chunk(&self, w: &mut Writer, first: Part, c: u32, most: u32) -> Chunk {
-        let step = self.team * self.shape.together;
+        let [apart, step] = self.steps();
         let ahead = c * step;
-        let inside = (most + step > self.shape.length as u32).then(|| {
+        let end = most + (self.team - 1) * apart + self.shape.together;
+        let inside = (end > self.shape.length as u32).then(|| {
             let limit = (self.shape.length as u32).saturating_sub(ahead);
             let first = if w.b.is_vector(first.into()) { first } else { w.b.to_vector(first) };
             w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])
@@ -476,12 +508,38 @@ impl Lines {
         Chunk { first, ahead, inside }
     }
 
+    /// Elements from a member's first to the next one's, and from one chunk of a member to its next.
+    fn steps(&self) -> [u32; 2] {
+        let together = self.shape.together;
+        match self.columns.is_some() && self.shape.is_run() {
+            true => [self.chunks * together, together],
+            false => [together, self.team * together],
+        }
+    }
+
     /// Index in the line of the first element that a workitem comes to.
     pub fn first(&self, w: &mut Writer) -> Part {
         match self.member {
-            Some(m) => w.b.mul(m, self.shape.together),
+            Some(m) => w.b.mul(m, self.steps()[0]),
             None => w.b.scalar(0),
         }
+    }
+
+    /// How many neighbouring lines neighbouring workitems walk, where that is how they walk.
+    pub fn beside(&self) -> Option<u32> {
+        self.columns
+    }
+
+    /// So many bytes of LDS, the same each time.
+    pub fn kept(&self, w: &mut Writer, bytes: u32) -> u32 {
+        w.b.lds_of_at_least(bytes);
+        0
+    }
+
+    /// The chunk as far from the line's end as another is from its beginning, of which the same lanes are inside.
+    pub fn mirrored(&self, w: &mut Writer, c: &Chunk) -> Chunk {
+        let last = self.shape.length as u32 - self.shape.together;
+        Chunk { first: w.b.sub(last.wrapping_sub(c.ahead), c.first), ahead: 0, inside: c.inside }
     }
 
     /// Index in the line of element `e` of a chunk.

@@ -1,11 +1,12 @@
-//! Reductions by partial results, so that there is work for all of a device.
+//! Reductions and running sums by partial results, so that there is work for all of a device.
 //!
 //! A reduction has a result for each line of its elements, and few of them are few workgroups' work. So lines are cut into pieces of equal length,
 //! each gives a row of results, and another reduction takes these, always in the same order. Between the two narrow floats are f32, as sums within
 //! a launch are. The place of an extremum is found in each piece, what lies there is gathered, and the place of its extremum tells whose place it is.
+//! Of running sums each piece begins with what those before it come to, which is the running sum of what they are reduced to.
 
 use super::expr::{Binary, Expr};
-use super::fused::{Access, FusedGraph, Indirect, Reduce, ReduceOp, Role, Step, StepKind, Tensor, TensorId};
+use super::fused::{Access, FusedGraph, Indirect, Reduce, ReduceOp, Role, Scan, Step, StepKind, Tensor, TensorId};
 use super::view::View;
 use crate::tensor::DType;
 
@@ -23,7 +24,7 @@ fn each(extent: usize, wanted: usize) -> usize {
     whole.unwrap_or(if each > 8 * TOGETHER { each / TOGETHER * TOGETHER } else { each })
 }
 
-/// The graph with reductions in two stages, of about as many pieces as `pieces` says; `None` where there are none.
+/// The graph with reductions and scans in stages, of about as many pieces as `pieces` says; `None` where there are none.
 pub(crate) fn in_pieces(
     graph: &FusedGraph,
     pieces: impl Fn(&FusedGraph, &Step) -> Option<usize>,
@@ -33,6 +34,7 @@ pub(crate) fn in_pieces(
     for step in &graph.steps {
         let stages = match (&step.kind, pieces(graph, step)) {
             (StepKind::Reduce(reduce), Some(n)) => stages(graph, &mut out, step, reduce, n),
+            (StepKind::Scan(scan), Some(n)) => scanned(graph, &mut out, step, *scan, n),
             _ => None,
         };
         match stages {
@@ -148,6 +150,64 @@ fn stages(
     within.indirect = table(best, View::dense(dims), whole.strides[0], all);
     let inputs = [Access::new(best, View::dense(dims)), within].into_iter().chain(step.inputs[1..].iter().cloned());
     steps.push(pointwise(inputs.collect(), expr.finish(result), step.output.clone()));
+    Some(steps)
+}
+
+/// The stages of a running sum or product; the tensors between them are added to `out`.
+fn scanned(
+    graph: &FusedGraph,
+    out: &mut Option<FusedGraph>,
+    step: &Step,
+    scan: Scan,
+    pieces: usize,
+) -> Option<Vec<Step>> {
+    let (input, rank, t) = (&step.inputs[0], step.output.view.rank(), scan.dtype);
+    let axis = rank - 1;
+    let extent = step.output.view.dims[axis];
+    let each = each(extent, pieces);
+    if each >= extent || scan.start || step.inputs.iter().any(|a| !a.is_plain()) {
+        return None;
+    }
+    let (full, rest) = (extent / each, extent % each);
+    let runs: Vec<_> = [(0, full, each), (full, 1, rest)].into_iter().filter(|run| run.2 > 0).collect();
+    let mut shape = step.output.view.dims.clone();
+    shape[axis] = extent.div_ceil(each);
+    let whole = View::dense(&shape);
+    let name = &graph.tensor(step.output.tensor).name;
+    let out = out.get_or_insert_with(|| graph.clone());
+    let mut added = |what: &str| {
+        let name = format!("{name} in {} pieces, {what}", shape[axis]);
+        out.add_tensor(Tensor { name, dtype: t, shape: shape.clone(), role: Role::Intermediate })
+    };
+    let (sums, starts) = (added("sums"), added("before"));
+    let made = |kind: StepKind, inputs: Vec<Access>, expr: Expr, output: Access| {
+        let mut made = Step { name: step.name.clone(), kind: kind.clone(), inputs, expr, output };
+        kind.collapse(&mut made);
+        made
+    };
+    let run_of = |view: &View, (first, n, each_of): (usize, usize, usize)| {
+        view.sliced(axis, first * each, 1, n * each_of).split(axis, &[n, each_of])
+    };
+    let mut prologue = Expr::new();
+    let element = prologue.push_acc(graph.tensor(input.tensor).dtype);
+    let wide = prologue.cast(element, t);
+    let op = if scan.product { ReduceOp::Prod } else { ReduceOp::Sum };
+    let kind = StepKind::Reduce(Reduce { op, prologue: prologue.finish(wide) });
+    let mut steps = Vec::new();
+    for &run in &runs {
+        let inputs = vec![Access::new(input.tensor, run_of(&input.view, run))];
+        steps.push(made(kind.clone(), inputs, Expr::acc(t), Access::new(sums, whole.sliced(axis, run.0, 1, run.1))));
+    }
+    let kind = StepKind::Scan(Scan { exclusive: true, ..scan });
+    steps.push(made(kind, vec![Access::new(sums, whole.clone())], Expr::acc(t), Access::new(starts, whole.clone())));
+    for run in runs {
+        let before = whole.sliced(axis, run.0, 1, run.1).repeated(rank, run.2);
+        let access = |a: &Access| Access::new(a.tensor, run_of(&a.view, run));
+        let mut inputs: Vec<Access> = step.inputs.iter().map(access).collect();
+        inputs.insert(1, Access::new(starts, before));
+        let expr = step.expr.map_inputs(|i| i + u32::from(i > 0));
+        steps.push(made(StepKind::Scan(Scan { start: true, ..scan }), inputs, expr, access(&step.output)));
+    }
     Some(steps)
 }
 
