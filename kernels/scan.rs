@@ -284,7 +284,7 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
         Arg::Input(i) => &cx.step.inputs[i].view,
         _ => out,
     };
-    let others = epilogue::operands(cx).into_iter().filter(|i| *i >= 1 + usize::from(scan.start)).map(Arg::Input);
+    let others = epilogue::operands(cx).into_iter().filter(|i| *i > usize::from(scan.start)).map(Arg::Input);
     let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
     let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), view_of(*a))).collect();
     let shape = shape_of(cx, &accesses, outer, count)?;
@@ -407,9 +407,9 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
         let walked = shape.walked(cx.target)?;
         let at_once = walked.workgroups.min(cx.target.cus() as usize * walked.resident());
         let elements = (walked.in_flight / shape.size) as f64 / 64.0;
-        let round =
-            machine.answer(read + written) + ROUND + elements * (ACCESSES / f64::from(shape.together) + ELEMENT);
-        Some(read * round / (TOGETHER * (walked.in_flight * at_once) as f64))
+        let work = ROUND + elements * (ACCESSES / f64::from(shape.together) + ELEMENT);
+        let round = machine.answer(read + written) / TOGETHER + work;
+        Some(read * round / (walked.in_flight * at_once) as f64)
     };
     let moved = (read + written) / machine.memory;
     let once = loaded(1)?.max(moved);

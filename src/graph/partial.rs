@@ -170,13 +170,17 @@ fn scanned(
     }
     let (full, rest) = (extent / each, extent % each);
     let runs: Vec<_> = [(0, full, each), (full, 1, rest)].into_iter().filter(|run| run.2 > 0).collect();
-    let mut shape = step.output.view.dims.clone();
-    shape[axis] = extent.div_ceil(each);
+    let all = extent.div_ceil(each);
+    // Pieces of columns come first, so that columns stay neighbours.
+    let before_lines = input.view.strides[axis] != 1;
+    let at = if before_lines { 0 } else { axis };
+    let mut shape = step.output.view.dims[..axis].to_vec();
+    shape.insert(at, all);
     let whole = View::dense(&shape);
     let name = &graph.tensor(step.output.tensor).name;
     let out = out.get_or_insert_with(|| graph.clone());
     let mut added = |what: &str| {
-        let name = format!("{name} in {} pieces, {what}", shape[axis]);
+        let name = format!("{name} in {all} pieces, {what}");
         out.add_tensor(Tensor { name, dtype: t, shape: shape.clone(), role: Role::Intermediate })
     };
     let (sums, starts) = (added("sums"), added("before"));
@@ -186,7 +190,11 @@ fn scanned(
         made
     };
     let run_of = |view: &View, (first, n, each_of): (usize, usize, usize)| {
-        view.sliced(axis, first * each, 1, n * each_of).split(axis, &[n, each_of])
+        let run = view.sliced(axis, first * each, 1, n * each_of).split(axis, &[n, each_of]);
+        match before_lines {
+            true => run.permuted(&[axis].into_iter().chain(0..axis).chain([rank]).collect::<Vec<_>>()),
+            false => run,
+        }
     };
     let mut prologue = Expr::new();
     let element = prologue.push_acc(graph.tensor(input.tensor).dtype);
@@ -196,12 +204,14 @@ fn scanned(
     let mut steps = Vec::new();
     for &run in &runs {
         let inputs = vec![Access::new(input.tensor, run_of(&input.view, run))];
-        steps.push(made(kind.clone(), inputs, Expr::acc(t), Access::new(sums, whole.sliced(axis, run.0, 1, run.1))));
+        steps.push(made(kind.clone(), inputs, Expr::acc(t), Access::new(sums, whole.sliced(at, run.0, 1, run.1))));
     }
     let kind = StepKind::Scan(Scan { exclusive: true, ..scan });
-    steps.push(made(kind, vec![Access::new(sums, whole.clone())], Expr::acc(t), Access::new(starts, whole.clone())));
+    let order: Vec<usize> = (0..rank).filter(|d| *d != at).chain([at]).collect();
+    let lines = whole.permuted(&order);
+    steps.push(made(kind, vec![Access::new(sums, lines.clone())], Expr::acc(t), Access::new(starts, lines)));
     for run in runs {
-        let before = whole.sliced(axis, run.0, 1, run.1).repeated(rank, run.2);
+        let before = whole.sliced(at, run.0, 1, run.1).repeated(rank, run.2);
         let access = |a: &Access| Access::new(a.tensor, run_of(&a.view, run));
         let mut inputs: Vec<Access> = step.inputs.iter().map(access).collect();
         inputs.insert(1, Access::new(starts, before));
