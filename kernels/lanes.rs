@@ -12,7 +12,7 @@ use crate::mir::{Builder, Gen, MInst, Part, Type};
 use barewave_isa::{ModName, Mods, op};
 
 /// Lanes of a row, within which DPP moves.
-const ROW: u32 = 16;
+pub(super) const ROW: u32 = 16;
 
 /// DPP controls: the quad's lanes in the order 1 0 3 2, in the order 2 3 0 1, a half row mirrored, a row mirrored.
 const STEPS: [i32; 4] = [0xb1, 0x4e, 0x141, 0x140];
@@ -68,7 +68,8 @@ pub(super) fn combine_apart(
 /// Members whose values are read at once.
 const READ: u32 = 8;
 
-fn each_dword(b: &mut Builder, v: Part, f: impl Fn(&mut Builder, Part) -> Part) -> Part {
+/// A value made of what comes of each dword of another.
+pub(super) fn each_dword(b: &mut Builder, v: Part, f: impl Fn(&mut Builder, Part) -> Part) -> Part {
     if v.len == 1 {
         return f(b, v);
     }
@@ -81,7 +82,7 @@ fn each_dword(b: &mut Builder, v: Part, f: impl Fn(&mut Builder, Part) -> Part) 
 }
 
 /// What another lane of the row has.
-fn moved(b: &mut Builder, x: Part, control: i32) -> Part {
+pub(super) fn moved(b: &mut Builder, x: Part, control: i32) -> Part {
     let mods = Mods::new()
         .with(ModName::DppCtrl, control)
         .with(ModName::RowMask, 15)

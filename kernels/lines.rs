@@ -51,6 +51,10 @@ const TALLEST: u32 = 1024;
 const RESIDENT: usize = 1024;
 const MOST_RESIDENT: usize = 2048;
 
+/// Members at most that share a column where its elements are combined in their order, and dwords of a round that each takes then.
+const IN_ORDER: u32 = 16;
+const RUN: u32 = 32;
+
 /// Lines that a team takes one after the other in straight code at most, and chunks of them.
 const ABREAST: u32 = 8;
 const STRAIGHT: u32 = 16;
@@ -80,6 +84,8 @@ pub(super) struct Shape {
     pub dwords: u32,
     /// Lines are walked more than once.
     pub again: bool,
+    /// What is found of an element is that of all before it.
+    pub in_order: bool,
 }
 
 impl Shape {
@@ -98,12 +104,13 @@ impl Shape {
             size: t.size(),
             dwords: u32::from(values::computed(t).dwords()),
             again,
+            in_order: false,
         })
     }
 }
 
-/// What a workgroup takes at once of columns that are walked once.
-pub(super) struct Columns {
+/// What a workgroup takes at once of lines that are walked once.
+pub(super) struct Walked {
     /// Workgroups, and workitems of each.
     pub workgroups: usize,
     pub workitems: u32,
@@ -111,7 +118,7 @@ pub(super) struct Columns {
     pub in_flight: usize,
 }
 
-impl Columns {
+impl Walked {
     /// Workgroups that a compute unit has at once, if no more workitems are there than are enough for it.
     pub fn resident(&self) -> usize {
         (MOST_RESIDENT / self.workitems as usize).max(1)
@@ -119,18 +126,54 @@ impl Columns {
 }
 
 impl Shape {
-    /// How columns are walked; none where lines are not.
-    pub fn walked_as_columns(&self, target: Target) -> Option<Columns> {
-        let (beside, team) = self.columns.filter(|_| !self.dense).and_then(|row| self.as_columns(row, target))?;
+    /// A member's elements of a round are neighbours in their column: they are scanned before the team's are.
+    fn is_run(&self) -> bool {
+        self.in_order && !self.dense && self.columns.is_some()
+    }
+
+    /// How lines are walked as columns, or as what lies together; none where they are neither.
+    pub fn walked(&self, target: Target) -> Option<Walked> {
+        let (beside, team) = match self.dense {
+            true => {
+                let team = self.of_neighbours(target);
+                (WORKGROUP.div_ceil(team), team)
+            }
+            false => self.columns.and_then(|row| self.as_columns(row, target))?,
+        };
         let workitems = beside * team;
-        let in_flight = (workitems * self.chunks(team)) as usize * self.size;
-        Some(Columns { workgroups: self.count.div_ceil(beside as usize), workitems, in_flight })
+        let in_flight = (workitems * self.chunks(team) * self.together) as usize * self.size;
+        Some(Walked { workgroups: self.count.div_ceil(beside as usize), workitems, in_flight })
+    }
+
+    /// How many workitems share a line whose elements lie together.
+    fn of_neighbours(&self, target: Target) -> u32 {
+        let (wave, cus) = (target.info().wave_size, target.cus() as usize);
+        let all = self.length as u32 / self.together;
+        let held = |team: u32| all.div_ceil(team) * self.together * self.dwords;
+        let mut team = all.next_power_of_two().clamp(1, wave);
+        while held(team) > LIGHT && team < lanes::MOST {
+            team *= 2;
+        }
+        let fits = |team: u32| all.div_ceil(team) <= SHORT && held(team) <= LIGHT;
+        while team > 1 && fits(team / 2) && self.count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
+            team /= 2;
+        }
+        match held(team) > MOST {
+            true => WORKGROUP,
+            // A scan ends at rows, or at the wave.
+            false if self.in_order && team > lanes::ROW && team < wave => wave,
+            false => team,
+        }
     }
 
     /// Chunks that a workitem of a team takes in a round.
     fn chunks(&self, team: u32) -> u32 {
         let own = (self.length as u32 / self.together).div_ceil(team);
-        if own * self.together * self.dwords <= MOST { own } else { IN_FLIGHT }
+        match self.is_run() {
+            true => own.min(RUN / self.dwords),
+            false if own * self.together * self.dwords <= MOST => own,
+            false => IN_FLIGHT,
+        }
     }
 
     /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
@@ -148,7 +191,8 @@ impl Shape {
         let enough = if self.again { RESIDENT } else { (RESIDENT * 4 / self.size.clamp(1, 4)).min(MOST_RESIDENT) };
         let wanted = 1u32 << (enough * cus / self.count.max(1)).max(1).ilog2();
         let held = |team: u32| length.div_ceil(team) * self.dwords;
-        let most = (TALLEST / least).min((length / SHORT).next_power_of_two());
+        let most = if self.in_order { IN_ORDER } else { TALLEST / least };
+        let most = most.min((length / SHORT).next_power_of_two());
         let mut team = wanted.clamp(1, most);
         while self.again && held(team) > LIGHT && team < most {
             team *= 2;
@@ -166,7 +210,7 @@ pub(super) fn together(accesses: &[(DType, &View)]) -> u32 {
     let fits = |n: usize, (t, v): &(DType, &View)| {
         let (bytes, last, stride) = (n * t.size(), v.dims.last().copied().unwrap_or(1), v.strides.last().copied());
         let word = stride == Some(1) && values::is_word_aligned(*t, v) && (4..=16).contains(&bytes);
-        values::comes_in_fours(*t) && last.is_multiple_of(n) && (word || stride == Some(0))
+        last.is_multiple_of(n) && (word || stride == Some(0))
     };
     [8u32, 4, 2].into_iter().find(|n| accesses.iter().all(|a| fits(*n as usize, a))).unwrap_or(1)
 }
@@ -219,19 +263,10 @@ impl Lines {
     pub fn begin(cx: &Cx, shape: Shape) -> (Writer, Lines) {
         let wave = cx.target.info().wave_size;
         let (count, all) = (shape.count, shape.length as u32 / shape.together);
-        let held = |team: u32| all.div_ceil(team) * shape.together * shape.dwords;
         let cus = cx.target.cus() as usize;
         let mut columns = None;
         let team = if shape.dense {
-            let mut team = all.next_power_of_two().clamp(1, wave);
-            while held(team) > LIGHT && team < lanes::MOST {
-                team *= 2;
-            }
-            let fits = |team: u32| all.div_ceil(team) <= SHORT && held(team) <= LIGHT;
-            while team > 1 && fits(team / 2) && count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
-                team /= 2;
-            }
-            if held(team) > MOST { WORKGROUP } else { team }
+            shape.of_neighbours(cx.target)
         } else if let Some((beside, team)) = shape.columns.and_then(|row| shape.as_columns(row, cx.target)) {
             columns = Some(beside);
             team
@@ -282,8 +317,17 @@ impl Lines {
     /// A line for each workgroup, of a length that is known when the kernel is launched.
     pub fn of_team(w: &mut Writer) -> Lines {
         let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let shape =
-            Shape { count: 0, length: 0, together: 1, dense: false, columns: None, size: 4, dwords: 1, again: false };
+        let shape = Shape {
+            count: 0,
+            length: 0,
+            together: 1,
+            dense: false,
+            columns: None,
+            size: 4,
+            dwords: 1,
+            again: false,
+            in_order: false,
+        };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
         let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
         let (columns, of_group) = (None, None);
@@ -430,12 +474,9 @@ impl Lines {
         together: usize,
         mut body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
     ) -> Res<()> {
-        let own = match self.member {
-            Some(m) => w.b.mul(m, self.shape.together),
-            None => w.b.scalar(0),
-        };
-        let step = self.team * self.shape.together;
-        let round = self.chunks * step;
+        let own = self.first(w);
+        let step = self.steps()[1];
+        let round = self.chunks * self.team * self.shape.together;
         let numbers: Vec<u32> = (0..self.chunks).collect();
         let mut all = |w: &mut Writer, first: Part, before: u32| {
             numbers.chunks(together.max(1)).try_for_each(|some| {
@@ -456,14 +497,49 @@ impl Lines {
 
     /// Chunk `c` of a round; of the team's first workitem it begins at `most` or before.
     fn chunk(&self, w: &mut Writer, first: Part, c: u32, most: u32) -> Chunk {
-        let step = self.team * self.shape.together;
+        let [apart, step] = self.steps();
         let ahead = c * step;
-        let inside = (most + step > self.shape.length as u32).then(|| {
+        let end = most + (self.team - 1) * apart + self.shape.together;
+        let inside = (end > self.shape.length as u32).then(|| {
             let limit = (self.shape.length as u32).saturating_sub(ahead);
             let first = if w.b.is_vector(first.into()) { first } else { w.b.to_vector(first) };
             w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])
         });
         Chunk { first, ahead, inside }
+    }
+
+    /// Elements from a member's first to the next one's, and from one chunk of a member to its next.
+    fn steps(&self) -> [u32; 2] {
+        let together = self.shape.together;
+        match self.columns.is_some() && self.shape.is_run() {
+            true => [self.chunks * together, together],
+            false => [together, self.team * together],
+        }
+    }
+
+    /// Index in the line of the first element that a workitem comes to.
+    pub fn first(&self, w: &mut Writer) -> Part {
+        match self.member {
+            Some(m) => w.b.mul(m, self.steps()[0]),
+            None => w.b.scalar(0),
+        }
+    }
+
+    /// How many neighbouring lines neighbouring workitems walk, where that is how they walk.
+    pub fn beside(&self) -> Option<u32> {
+        self.columns
+    }
+
+    /// So many bytes of LDS, the same each time.
+    pub fn kept(&self, w: &mut Writer, bytes: u32) -> u32 {
+        w.b.lds_of_at_least(bytes);
+        0
+    }
+
+    /// The chunk as far from the line's end as another is from its beginning, of which the same lanes are inside.
+    pub fn mirrored(&self, w: &mut Writer, c: &Chunk) -> Chunk {
+        let last = self.shape.length as u32 - self.shape.together;
+        Chunk { first: w.b.sub(last.wrapping_sub(c.ahead), c.first), ahead: 0, inside: c.inside }
     }
 
     /// Index in the line of element `e` of a chunk.

@@ -40,8 +40,10 @@ mod recurrent;
 mod reduce;
 mod regroup;
 mod rounds;
+mod scan;
 mod shares;
 mod sized;
+mod slices;
 mod small;
 mod softmax;
 mod split;
@@ -50,12 +52,13 @@ mod trig;
 mod tuning;
 mod turned;
 mod values;
+mod vector;
 mod winograd;
 
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
-pub use tuning::{Product, Tuned, Tuning, TuningError, Winograd};
+pub use tuning::{Product, Tuned, Tuning, TuningError, Way, Winograd};
 pub use winograd::Transformed;
 
 use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
@@ -312,7 +315,11 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(begun);
     let next = summed.as_ref().unwrap_or(graph);
-    crate::graph::sum_in_stages(next, |graph, step| reduce::pieces(&cx(graph, step, target, tuning))).or(summed)
+    crate::graph::in_pieces(next, |graph, step| {
+        let cx = cx(graph, step, target, tuning);
+        reduce::pieces(&cx).or_else(|| scan::pieces(&cx))
+    })
+    .or(summed)
 }
 
 /// Lowers one step to kernels for `target`, with the tiles of a tuning. `name` is the symbol of the first one.
@@ -342,6 +349,7 @@ pub fn lower(
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Attention(a) => attention::lower(&cx, a),
         StepKind::Packed(p) => packed::lower(&cx, p),
+        StepKind::Scan(s) => scan::lower(&cx, s),
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),

@@ -7,7 +7,7 @@ use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
 use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar};
-use crate::graph::fused::{ReduceOp, StepKind};
+use crate::graph::fused::{Reduce, ReduceOp, StepKind};
 use crate::mir::{Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
 
@@ -121,33 +121,46 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     Ok(vec![w.finish(grid, view.len() as u64)])
 }
 
-/// Clocks of a round of a workgroup beside its wait, rows of a piece at least, and by how much two stages must be quicker.
+/// Clocks of a round of a workgroup beside its wait, elements of a piece of a column at least and of what lies together, and by how much two stages
+/// must be quicker.
 const ROUND: f64 = 100.0;
 const ROWS: usize = 64;
+const NEIGHBOURS: usize = 2048;
 const QUICKER: f64 = 0.95;
+/// Share of a round's bytes that are in flight together where a workgroup walks a line, of words and of narrower elements, which take more registers than
+/// memory: the schedule that leaves room for most waves asks for a part of them at once.
+const WORDS: f64 = 0.6;
+const NARROWER: f64 = 0.3;
 
-/// In how many pieces rows are summed where few workgroups have columns: so many as take least, where that is worth another launch.
+/// In how many pieces lines are reduced where few workgroups have them: so many as take least, where that is worth other launches.
 pub(super) fn pieces(cx: &Cx) -> Option<usize> {
-    let StepKind::Reduce(_) = &cx.step.kind else { return None };
+    let StepKind::Reduce(Reduce { op, .. }) = &cx.step.kind else { return None };
     let view = &cx.step.inputs[0].view;
     let source = cx.dtype(Arg::Input(0));
     let shape = Shape::of(&[(source, view)], cx.step.output.view.rank(), cx.step.output.view.len(), false).ok()?;
     let machine = Machine::of(cx.target);
     let bytes = (shape.count * shape.length * source.size()) as f64;
-    // A round's loads are answered together; a compute unit has as many workitems as walk columns at once.
-    let clocks = |pieces: usize| {
-        let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
-        let columns = shape.walked_as_columns(cx.target)?;
-        let at_once = columns.workgroups.min(cx.target.cus() as usize * columns.resident());
-        let rate = (columns.in_flight * at_once) as f64 / (machine.answer(bytes) + ROUND);
-        Some(bytes / rate.min(machine.memory))
+    let (asked, sure) = match source.size() {
+        _ if !shape.dense => (1.0, 1.0),
+        1..=3 => (NARROWER, NARROWER),
+        _ => (WORDS, NARROWER),
     };
-    let once = clocks(1)?;
+    // A round's loads are answered together; a compute unit has as many workitems as walk lines at once.
+    let clocks = |pieces: usize, asked: f64| {
+        let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
+        let walked = shape.walked(cx.target)?;
+        let at_once = walked.workgroups.min(cx.target.cus() as usize * walked.resident());
+        let rate = (walked.in_flight * at_once) as f64 / (machine.answer(bytes) + ROUND);
+        Some(bytes / (asked * rate).min(machine.memory))
+    };
+    let once = clocks(1, asked)?;
+    // Of an extremum's place what lies there is gathered, and the best one's place.
+    let launches = if matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. }) { 3.0 } else { 1.0 };
     let twice = |pieces: usize| {
         let left = (2 * pieces * shape.count * 4) as f64 / machine.l2;
-        Some((clocks(pieces)? + left + machine.launch + 2.0 * machine.ends, pieces))
+        Some((clocks(pieces, sure)? + launches * (left + machine.launch + 2.0 * machine.ends), pieces))
     };
-    let most = shape.length / ROWS;
+    let most = shape.length / if shape.dense { NEIGHBOURS } else { ROWS };
     let all = (1..=10).map(|n| 1 << n).take_while(|n| *n <= most).filter_map(twice);
     let (best, n) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
     (best < QUICKER * once).then_some(n)
@@ -197,9 +210,6 @@ impl Reduction<'_> {
         let ty = values::computed(t);
         let (gt, lt) = (Gen::CmpGt.of(ty), Gen::CmpLt.of(ty));
         let start = literal(w, t, neutral(op, t))?;
-        let best = held(w, start);
-        let none = if last { 0u32 } else { u32::MAX >> 1 };
-        let index = w.b.to_vector(none);
         let merge = |w: &mut Writer, x: &[Part], y: &[Part]| -> Res<Vec<Part>> {
             let b = &mut w.b;
             let better = b.op(if max { gt } else { lt }, &[y[0].into(), x[0].into()]);
@@ -213,23 +223,38 @@ impl Reduction<'_> {
             let v = values::select(b, better, Value::of(t, y[0]), Value::of(t, v)).whole(b);
             Ok(vec![v, i])
         };
+        // A workitem comes to its elements in their order: of equal ones the first stays, or the last. Neighbours of chunks are compared apart at
+        // first, each with the index of its chunk; nothing is less than what they begin with, which the first element replaces or equals.
+        let takes = match (max, last) {
+            (true, false) => gt,
+            (false, false) => lt,
+            (true, true) => Gen::CmpGe.of(ty),
+            (false, true) => Gen::CmpLe.of(ty),
+        };
+        let first = if last { w.b.scalar(0) } else { self.lines.first(w) };
+        let mut own: Vec<[Part; 2]> = Vec::new();
+        for _ in 0..self.lines.together() {
+            own.push([held(w, start), w.b.to_vector(first)]);
+        }
         self.lines.each(w, "reduce", |w, c| {
-            for (x, e) in self.elements(w, c)?.into_iter().zip(0..) {
+            let at = self.lines.index(w, c, 0);
+            for (x, [best, index]) in self.elements(w, c)?.into_iter().zip(&own) {
                 let x = x.whole(&mut w.b);
-                let i = self.lines.index(w, c, e);
-                let i = w.b.to_vector(i);
-                let mut candidate = [x, i];
+                let mut take = w.b.op(takes, &[x.into(), (*best).into()]);
                 if let Some(mask) = c.inside {
-                    let x = values::select(&mut w.b, mask, Value::of(t, x), Value::of(t, best)).whole(&mut w.b);
-                    candidate = [x, w.b.select(mask, i, index)];
+                    take = w.b.mask_and(take, mask);
                 }
-                let r = merge(w, &[best, index], &candidate)?;
-                w.b.copy_into(best, r[0]);
-                w.b.copy_into(index, r[1]);
+                let v = values::select(&mut w.b, take, Value::of(t, x), Value::of(t, *best)).whole(&mut w.b);
+                let i = w.b.select(take, at, *index);
+                w.b.copy_into(*best, v);
+                w.b.copy_into(*index, i);
             }
             Ok(())
         })?;
-        let r = self.lines.combine(w, &[best, index], merge)?;
+        let of_neighbours = own.into_iter().zip(0..).map(|([v, i], e)| vec![v, if e > 0 { w.b.add(i, e) } else { i }]);
+        let of_neighbours = of_neighbours.collect();
+        let own = super::lanes::folded(w, of_neighbours, &merge)?;
+        let r = self.lines.combine(w, &own, merge)?;
         let wide = w.b.v(2);
         w.b.copy_into(wide.dword(0), r[1]);
         w.b.copy_into(wide.dword(1), 0u32);

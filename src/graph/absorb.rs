@@ -36,7 +36,7 @@ fn absorbed(graph: &mut FusedGraph, i: usize, uses: &mut Uses) -> Option<usize> 
     // The last of the producers it reads.
     let takes = |kind: &StepKind| match kind {
         StepKind::Conv(_) => !step.expr.is_copy(),
-        StepKind::Softmax(_) | StepKind::Normalize(_) => true,
+        StepKind::Scan(_) | StepKind::Softmax(_) | StepKind::Normalize(_) => true,
         _ => false,
     };
     let made = |a: &Access| match uses.writers[a.tensor.index()][..] {

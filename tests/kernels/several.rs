@@ -145,6 +145,89 @@ fn running_sums_and_products_in_chunks() {
     }
 }
 
+/// Lines of a few lanes, of a wave and of a workgroup, that are walked in rounds, columns of several members, lines of neither kind, and few lines in
+/// pieces; with an expression behind them.
+#[test]
+fn running_sums_of_lines_of_any_length() {
+    let cases: [(&[usize], i64, DType); 16] = [
+        (&[70, 9], 1, DType::F32),
+        (&[33, 64], 1, DType::F16),
+        (&[5, 203], 1, DType::BF16),
+        (&[9, 640], 1, DType::I32),
+        (&[3, 4096], 1, DType::F32),
+        (&[2, 8200], 1, DType::F16),
+        (&[3, 5003], 1, DType::F64),
+        (&[2, 40_008], 1, DType::F32),
+        (&[3, 33_001], 1, DType::I64),
+        (&[1, 400_016], 1, DType::F16),
+        (&[2, 300_001], 1, DType::U32),
+        (&[1030, 64], 0, DType::F32),
+        (&[3, 777, 40], 1, DType::F16),
+        (&[2, 130, 3], 1, DType::F32),
+        (&[70_001, 32], 0, DType::I32),
+        (&[2, 300, 33], 1, DType::F64),
+    ];
+    for (shape, axis, dtype) in cases {
+        for (reverse, exclusive) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let mut b = Builder::new(14, 17);
+            let count: usize = shape.iter().product();
+            // Small integers, whose sums are exact in f32.
+            let data: Vec<f64> =
+                (0..count).map(|_| b.below(7) as f64 - if dtype == DType::U32 { 0.0 } else { 3.0 }).collect();
+            let x = b.input_of(HostTensor::from_f64(dtype, shape, &data));
+            let along = b.constant(HostTensor::from_i64(&[], &[axis]));
+            let flags = [("reverse", int(reverse)), ("exclusive", int(exclusive))];
+            let y = b.node("CumSum", &[&x, &along], &flags);
+            let y = b.node("Add", &[&y, &x], &[]);
+            finish(&mut b, "", &[y]);
+            let what = format!("{dtype} {shape:?}, reverse {reverse}, exclusive {exclusive}");
+            let tolerance = if dtype.size() == 2 { 1e-2 } else { 0.0 };
+            let got = outputs(&b, &what, tolerance).remove(0);
+            let axis = axis as usize;
+            let (n, step) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+            let mut want = vec![0.0; data.len()];
+            for first in (0..data.len()).filter(|i| i / step % n == 0) {
+                let mut sum = 0.0;
+                for j in 0..n {
+                    let at = first + step * if reverse == 1 { n - 1 - j } else { j };
+                    want[at] = data[at] + if exclusive == 1 { sum } else { sum + data[at] };
+                    sum += data[at];
+                }
+            }
+            close(&got.to_f64(), &want, tolerance, &what);
+        }
+    }
+}
+
+/// Products near one, in rounds of a workgroup, along columns and in pieces.
+#[test]
+fn running_products() {
+    for (shape, axis) in [([2, 5000], 1), ([700, 32], 0), ([1, 200_000], 1), ([40, 33], 1)] {
+        for (reverse, exclusive) in [(0, 0), (1, 1)] {
+            let mut b = Builder::new(26, 19);
+            let count: usize = shape.iter().product();
+            let data: Vec<f64> = (0..count).map(|_| 1.0 + (b.below(9) as f64 - 4.0) / 65536.0).collect();
+            let x = b.input_of(HostTensor::from_f64(DType::F32, &shape, &data));
+            let along = b.constant(HostTensor::from_i64(&[], &[axis]));
+            let y = b.node("CumProd", &[&x, &along], &[("reverse", int(reverse)), ("exclusive", int(exclusive))]);
+            finish(&mut b, "", &[y]);
+            let what = format!("{shape:?}, reverse {reverse}, exclusive {exclusive}");
+            let got = outputs(&b, &what, 1e-4).remove(0);
+            let (n, step) = (shape[axis as usize], if axis == 0 { shape[1] } else { 1 });
+            let mut want = vec![0.0; data.len()];
+            for first in (0..data.len()).filter(|i| i / step % n == 0) {
+                let mut product = 1.0;
+                for j in 0..n {
+                    let at = first + step * if reverse == 1 { n - 1 - j } else { j };
+                    want[at] = if exclusive == 1 { product } else { product * data[at] };
+                    product *= data[at];
+                }
+            }
+            close(&got.to_f64(), &want, 1e-4, &what);
+        }
+    }
+}
+
 #[test]
 fn the_best_of_long_lines_are_found_in_heats_and_by_merging() {
     // The last three are sorted: whole, of runs that are not a power of two of them, and of single elements.

@@ -12,6 +12,7 @@ mod pool;
 pub mod program;
 pub mod recurrent;
 mod reduce;
+mod scan;
 mod softmax;
 mod window;
 
@@ -24,6 +25,7 @@ pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program};
 pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
+pub use scan::Scan;
 pub use softmax::Softmax;
 pub use window::Window;
 
@@ -58,6 +60,8 @@ pub enum StepKind {
     Pool(Pool),
     /// Reduction.
     Reduce(Reduce),
+    /// Running sums or products.
+    Scan(Scan),
     /// Softmax.
     Softmax(Softmax),
     /// Attention.
@@ -84,6 +88,7 @@ impl Deref for StepKind {
             StepKind::MatMul => &matmul::MatMul,
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
+            StepKind::Scan(k) => k,
             StepKind::Softmax(k) => k,
             StepKind::Attention(k) => k,
             StepKind::Packed(k) => k,

@@ -7,9 +7,8 @@ use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Reduce, ReduceOp, Softmax, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
-use crate::graph::lower::{Lowering, Part, splat};
+use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
-use crate::graph::stages::each;
 use crate::graph::view::View;
 use crate::tensor::DType;
 
@@ -74,80 +73,7 @@ fn reduce(cx: &mut Lowering<'_>, x: Access, p: &Plan, op: ReduceOp, prologue: Ex
         view = view.repeated(dims.len(), 1);
     }
     let x = Access::new(x.tensor, view);
-    match pieces(&x.view, &dims, op) {
-        Some(cut) => in_pieces(cx, x, &dims, cut, Reduce { op, prologue }, dtype),
-        None => cx.produce(StepKind::Reduce(Reduce { op, prologue }), vec![x], &dims, dtype),
-    }
-    .reshaped(&p.shape)
-}
-
-/// A reduction is cut where so few results are made of so many elements each that the workgroups, one for a result, would leave most
-/// of a device idle for longer than another launch takes. The cycle model has a workgroup reduce 128 Ki elements of f32 in 4 us
-/// (gfx1030) to 9 us (gfx906); eight of them fill the memory of gfx1030 and gfx1100, and a twentieth of gfx942's.
-const FEW: usize = 4;
-const LONG: usize = 1 << 17;
-/// Elements of a piece at least, and pieces of a result at most.
-const PIECE: usize = 1 << 14;
-const PIECES: usize = 1024;
-
-/// How a reduction is cut: a dimension, and how much of it makes a piece; the last one may be shorter.
-struct Cut {
-    axis: usize,
-    each: usize,
-}
-
-/// Whether and how the reduction of a view to its first dimensions `dims` is cut.
-fn pieces(view: &View, dims: &[usize], op: ReduceOp) -> Option<Cut> {
-    let results: usize = dims.iter().product();
-    let count = view.len() / results.max(1);
-    let whole = matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. });
-    if whole || results > FEW || count < LONG {
-        return None;
-    }
-    // The outermost dimension that is long enough: elements of a piece lie together.
-    let wanted = (count / PIECE).min(PIECES);
-    let axis = (dims.len()..view.rank()).max_by_key(|&d| (view.dims[d].min(wanted), std::cmp::Reverse(d)))?;
-    let extent = view.dims[axis];
-    let each = each(extent, wanted);
-    (each < extent).then_some(Cut { axis, each })
-}
-
-/// A reduction of what pieces are reduced to, always in the same order. Between the two launches narrow floats are f32, as the sums
-/// within a launch are.
-fn in_pieces(cx: &mut Lowering<'_>, x: Access, dims: &[usize], cut: Cut, of: Reduce, dtype: DType) -> Lazy {
-    let Cut { axis, each } = cut;
-    let extent = x.view.dims[axis];
-    let (full, rest) = (extent / each, extent % each);
-    let between = if dtype.is_float() && dtype.size() < 4 { DType::F32 } else { dtype };
-    let mut prologue = of.prologue;
-    if between != dtype {
-        let wide = prologue.cast(prologue.result(), between);
-        prologue = prologue.finish(wide);
-    }
-    let op = of.op;
-    let part = |start: usize, n: usize, each: usize| {
-        let view = x.view.sliced(axis, start * cut.each, 1, n * each).split(axis, &[n, each]);
-        // The pieces come behind the results' dimensions.
-        let kept = (0..dims.len()).chain([axis]);
-        let order: Vec<usize> = kept.chain((dims.len()..view.rank()).filter(|&d| d != axis)).collect();
-        let slices = dims.iter().map(|&d| (0, 1, d)).chain([(start, 1, n)]).collect();
-        let kind = StepKind::Reduce(Reduce { op, prologue: prologue.clone() });
-        Part { kind, inputs: vec![Access::new(x.tensor, view.permuted(&order))], slices: Some(slices), acc: None }
-    };
-    let mut parts = vec![part(0, full, each)];
-    parts.extend((rest > 0).then(|| part(full, 1, rest)));
-    let all: Vec<usize> = dims.iter().copied().chain([parts.len() - 1 + full]).collect();
-    let partial = cx.produce_parts(parts, &all, between);
-    let partial = cx.operand_of(partial, |_| true);
-    let kind = StepKind::Reduce(Reduce { op, prologue: Expr::acc(between) });
-    let mut out = cx.produce(kind, vec![partial], dims, between);
-    if between != dtype {
-        let mut e = Expr::new();
-        let sum = e.push_acc(between);
-        let narrow = e.cast(sum, dtype);
-        out.expr = e.finish(narrow);
-    }
-    out
+    cx.produce(StepKind::Reduce(Reduce { op, prologue }), vec![x], &dims, dtype).reshaped(&p.shape)
 }
 
 /// Sums along an axis, which stays with extent 1, in a type of their own.
