@@ -164,8 +164,8 @@ const LEAST_ROUNDS: usize = 4;
 const WORTH: f64 = 0.9;
 
 /// Tiles are divided in equal shares where that saves anything, of narrow elements by matrix instructions so much: there more of the time is
-/// L2's and memory's. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of
-/// more rows share little more.
+/// L2's and memory's. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
+/// many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of more rows share little more.
 const WORTH_DIVIDING: f64 = 0.96;
 const FILLED: f64 = 0.97;
 const FEWEST_UNITS: u32 = 8;
