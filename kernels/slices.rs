@@ -164,6 +164,11 @@ impl Sliced {
         let turned = if self.columns > 1 && types.bytes() < 4 { across * dwords } else { 0 };
         let moves = f64::from(loads + turned) / step * machine.issue;
         let loaded = machine.loaded(tile, e);
+        // The first level gives a line at a time, whatever a load takes of it: lanes of a row their k, those of a k their columns.
+        let lines = |width: u32, together: u32| width * types.bytes() * (machine.line / together).max(1);
+        let of_row = self.groups() * WIDEST;
+        let of_k = if self.columns == 1 { of_row } else { SIDE * self.columns * types.bytes() };
+        let given = lines(tile.m, of_row) + lines(tile.n, of_k);
         let t = target.info();
         let apart = t.max_agprs > 0 && !t.unified_agprs;
         let sums = if apart { 0 } else { tile.m * tile.n / self.matrix.op.shape.lanes as u32 };
@@ -180,7 +185,7 @@ impl Sliced {
             spread: true,
             meetings: 0,
             loaded,
-            given: loaded,
+            given: given.max(loaded),
             own: tile.m * tile.n / tile.threads(),
             vgprs,
             lds,
