@@ -10,6 +10,7 @@
 use super::divided::Shares;
 use super::error::{Reason, Res};
 use super::matrix::{self, MatrixForm};
+use super::rounds::is_narrow;
 use super::shares;
 use super::slices;
 use super::tile::{Form, Tile, Types};
@@ -162,9 +163,9 @@ const LEAST_ROUNDS: usize = 4;
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
 const WORTH: f64 = 0.9;
 
-/// Tiles are divided in equal shares where that saves so much; where they fill less than this share of what all compute units do meanwhile;
-/// and for workgroups that have so many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of
-/// more rows share little more.
+/// Tiles are divided in equal shares where that saves anything, of narrow elements by matrix instructions so much: there more of the time is
+/// L2's and memory's. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
+/// many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of more rows share little more.
 const WORTH_DIVIDING: f64 = 0.96;
 const FILLED: f64 = 0.97;
 const FEWEST_UNITS: u32 = 8;
@@ -486,9 +487,8 @@ impl Machine {
     /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles
     /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
     fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
-        let narrow = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
         let sliced = matches!(tile.form, Form::Sliced(_));
-        if !e.shares || sliced || narrow && !has_matrix_shadow(self.target) {
+        if !e.shares || sliced || is_narrow(tile) && !has_matrix_shadow(self.target) {
             return None;
         }
         let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;
@@ -599,8 +599,9 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> 
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), min_n, 1);
         let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
+        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { 1.0 };
         let divided = match min_n {
-            1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / WORTH_DIVIDING, split)),
+            1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
             _ => None,
         };
         [Some(whole), shared, divided].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))

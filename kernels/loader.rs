@@ -79,8 +79,10 @@ impl Starts {
     fn new(b: &mut Builder, tile: &Tile, first: Part, bytes: impl Iterator<Item = u32>) -> Starts {
         let stay = rounds::in_shadow(b.target(), tile);
         let mut further: Vec<(u32, Part)> = Vec::new();
-        // Where matrix instructions leave no room and do not queue loads come better one by one.
-        let alone = rounds::is_narrow(tile) && b.target().info().wmma == Some(matrix::Layout::Wmma11);
+        // Where matrix instructions leave no room and do not queue loads come better one by one: those of a round's time. With one buffer
+        // they are waited for soon.
+        let wmma11 = b.target().info().wmma == Some(matrix::Layout::Wmma11);
+        let alone = rounds::is_narrow(tile) && wmma11 && tile.buffers > 1;
         let most = if alone { 0 } else { MOST_STARTS };
         for far in bytes.map(|at| at / REACH * REACH).filter(|far| *far > 0) {
             if further.len() < most && !further.iter().any(|f| f.0 == far) {
