@@ -165,7 +165,7 @@ impl Sliced {
         let loaded = machine.loaded(tile, e);
         // The first level gives a line at a time, whatever a load takes of it: lanes of a row their k, those of a k their columns.
         let lines = |width: u32, together: u32| width * types.bytes() * (machine.line / together).max(1);
-        let of_row = self.groups() * WIDEST;
+        let of_row = self.groups * WIDEST;
         let of_k = if self.columns == 1 { of_row } else { SIDE * self.columns * types.bytes() };
         let given = lines(tile.m, of_row) + lines(tile.n, of_k);
         let t = target.info();
