@@ -2,17 +2,19 @@
 //! them that spread its loads as data would.
 //!
 //! Which operands these are follows from where values go, variables included. Between which numbers their elements lie nobody says (sampling grids
-//! are from -1 to 1, regions count pixels, indices elements), so it is tried: a few elements of the result are computed with operands drawn at random from ranges that
-//! grow by powers of eight, and the smallest range is taken that has them load from nearly as many different places as any. Places outside of an operand count for nothing.
+//! are from -1 to 1, regions count pixels, indices elements), so it is tried: one element of the result is computed again and again with operands drawn at
+//! random from ranges that grow by powers of eight, and the smallest range is taken that has it load from nearly as many different places as any. Places
+//! outside of an operand count for nothing.
 
 use super::expr::{Scalar, operands};
 use super::kinds::program::{Program, Read, Source, Statement};
-use crate::tensor::DType;
+use crate::tensor::{DType, SplitMix64};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// Elements of the result that are computed for a range at most, statements of all of them together, and of one that is computed at all.
-const SAMPLES: usize = 16;
+/// How often an element of the result is computed for a range, and statements of all of these; statements of an element that is computed at all.
+const LEAST: usize = 4;
+const MOST: usize = 16;
 const STATEMENTS: usize = 768;
 const LONGEST: usize = 2048;
 
@@ -22,20 +24,6 @@ const RANGES: [u32; 5] = [0, 3, 6, 9, 12];
 /// A range has nearly as many places as another one.
 const NEARLY: f64 = 0.9;
 
-/// The output function of SplitMix64 (Steele, Lea and Flood 2014).
-pub fn mixed(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}
-
-/// Number `n` of those that are drawn: floats between `-extent` and `extent`, integers from 0 to below it.
-pub fn number(n: u64, float: bool, extent: u64) -> f64 {
-    let share = (mixed(n) >> 11) as f64 / (1u64 << 53) as f64;
-    if float { (2.0 * share - 1.0) * extent as f64 } else { (share * extent as f64).floor() }
-}
-
 /// The operands of a program that tell places, and the extents of the numbers that spread them, for a result and operands of these dimensions.
 pub(crate) fn extents(program: &Program, dims: &[usize], lengths: &[usize]) -> Vec<(usize, u64)> {
     let told = told(program);
@@ -44,16 +32,17 @@ pub(crate) fn extents(program: &Program, dims: &[usize], lengths: &[usize]) -> V
     if out.is_empty() || weight > LONGEST {
         return out;
     }
-    let samples = (STATEMENTS / weight.max(1)).clamp(1, SAMPLES);
+    let samples = (STATEMENTS / weight.max(1)).clamp(LEAST, MOST);
+    let coords: Vec<usize> = dims.iter().map(|d| d / 2).collect();
     for i in 0..out.len() {
         let places: Vec<usize> = RANGES
             .iter()
             .map(|r| {
                 out[i].1 = 1 << r;
-                let drawn = Drawn { types: program.operand_types(), lengths, extents: &out, seen: RefCell::default() };
+                let types = program.operand_types();
+                let mut drawn = Drawn { types, lengths, extents: &out, draw: 0, seen: RefCell::default() };
                 for n in 0..samples as u64 {
-                    let at = |(d, extent): (usize, &usize)| (mixed(n * 8 + d as u64) % *extent.max(&1) as u64) as usize;
-                    let coords: Vec<usize> = dims.iter().enumerate().map(at).collect();
+                    drawn.draw = SplitMix64(n).next_u64();
                     program.element(&coords, &drawn);
                 }
                 drawn.seen.into_inner().len()
@@ -125,6 +114,7 @@ struct Drawn<'a> {
     types: Vec<Option<DType>>,
     lengths: &'a [usize],
     extents: &'a [(usize, u64)],
+    draw: u64,
     seen: RefCell<BTreeSet<(usize, i64)>>,
 }
 
@@ -136,6 +126,6 @@ impl Read for Drawn<'_> {
         self.seen.borrow_mut().insert((operand, at));
         let dtype = (*self.types.get(operand)?)?;
         let extent = self.extents.iter().find(|e| e.0 == operand).map_or(1, |e| e.1);
-        Some(Scalar::of(dtype, number(at as u64, dtype.is_float(), extent)))
+        Some(Scalar::of(dtype, SplitMix64::drawn(self.draw.wrapping_add(at as u64), dtype, extent)))
     }
 }

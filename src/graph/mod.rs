@@ -13,7 +13,7 @@ pub(crate) mod collapse;
 mod compose;
 mod cut;
 pub mod dim;
-pub mod drawn;
+pub(crate) mod drawn;
 mod error;
 pub mod expr;
 mod far;

@@ -4,8 +4,7 @@
 //! that the model was compiled for) beside the weights that they share ([`WEIGHTS_SECTION`], raw bytes). Every address is an offset into a region of device memory: the weights, the arena of
 //! intermediate tensors (reused by liveness), or a buffer of the caller's for one input or output.
 
-use crate::graph::drawn::number;
-use crate::tensor::{DType, HostTensor};
+use crate::tensor::{DType, HostTensor, SplitMix64};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -100,7 +99,7 @@ impl Indices {
         const MOST: u64 = 1 << 20;
         let dtype = DType::from_name(&self.dtype)?;
         let count = self.count.min(MOST);
-        let numbers: Vec<f64> = (0..count).map(|n| number(n, dtype.is_float(), self.extent.max(1))).collect();
+        let numbers: Vec<f64> = (0..count).map(|n| SplitMix64::drawn(n, dtype, self.extent.max(1))).collect();
         let drawn = HostTensor::from_f64(dtype, &[numbers.len()], &numbers);
         Some(drawn.bytes().iter().copied().cycle().take(self.count as usize * dtype.size()).collect())
     }
