@@ -23,8 +23,11 @@ impl SplitMix64 {
 
     /// Number `n` of those that stand for data nobody has: floats between `-extent` and `extent`, integers from 0 to below it.
     pub fn drawn(n: u64, dtype: DType, extent: u64) -> f64 {
-        let share = (SplitMix64(n).next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        if dtype.is_float() { (2.0 * share - 1.0) * extent as f64 } else { (share * extent as f64).floor() }
+        let bits = SplitMix64(n).next_u64();
+        if !dtype.is_float() {
+            return (bits % extent.max(1)) as f64;
+        }
+        (2.0 * ((bits >> 11) as f64 / (1u64 << 53) as f64) - 1.0) * extent as f64
     }
 }
 
