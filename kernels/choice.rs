@@ -10,10 +10,13 @@
 use super::divided::Shares;
 use super::error::{Reason, Res};
 use super::matrix::{self, MatrixForm};
+use super::rounds::is_narrow;
 use super::shares;
+use super::slices;
 use super::tile::{Form, Tile, Types};
-use super::tuning::{Product, Tuned, Tuning, Winograd};
-use crate::mir::{Type, dot_instruction};
+use super::tuning::{Product, Tuned, Tuning, Way, Winograd};
+use super::vector;
+use crate::mir::Type;
 use barewave_isa::matrix::Layout;
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
@@ -41,6 +44,9 @@ pub(super) struct Extents {
     pub apart: bool,
     /// They are stored several at a time ([`gemm::stores_together`](super::gemm::stores_together)).
     pub in_rows: bool,
+    /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
+    /// the width.
+    pub lines: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -98,6 +104,8 @@ pub(super) struct Round {
     pub vgprs: u32,
     /// LDS in bytes.
     pub lds: u32,
+    /// Cycles of a workgroup behind its loop, besides those for results.
+    pub behind: f64,
 }
 
 /// Cycles of a round of a workgroup that is alone, over those that L2 takes to answer: what it loads at its beginning it waits
@@ -155,9 +163,9 @@ const LEAST_ROUNDS: usize = 4;
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
 const WORTH: f64 = 0.9;
 
-/// Tiles are divided in equal shares where that saves so much; where they fill less than this share of what all compute units do meanwhile;
-/// and for workgroups that have so many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of
-/// more rows share little more.
+/// Tiles are divided in equal shares where that saves anything, of narrow elements by matrix instructions so much: there more of the time is
+/// L2's and memory's. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
+/// many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of more rows share little more.
 const WORTH_DIVIDING: f64 = 0.96;
 const FILLED: f64 = 0.97;
 const FEWEST_UNITS: u32 = 8;
@@ -361,14 +369,19 @@ impl Machine {
         let (most, least) = (products.max(moves), products.min(moves));
         let [loaded, given] = [round.loaded, round.given].map(|bytes| f64::from(bytes) * k);
         let beside = f64::from(round.waves.min(info.simds));
+        // What is loaded at a time is on its way while all that was loaded behind it is multiplied.
+        let turns = match tile.form {
+            Form::Sliced(f) => f64::from(f.steps),
+            _ => f64::INFINITY,
+        };
         let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
         Pace {
             busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
-            alone: work.max(ROUND + ANSWER * self.l2_latency).max(given / self.l1) + twice,
-            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
+            alone: work.max(ROUND + ANSWER * self.l2_latency + work / turns).max(given / self.l1) + twice,
+            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
             slots,
             loaded,
         }
@@ -474,8 +487,8 @@ impl Machine {
     /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles
     /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
     fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
-        let narrow = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
-        if !e.shares || narrow && !has_matrix_shadow(self.target) {
+        let sliced = matches!(tile.form, Form::Sliced(_));
+        if !e.shares || sliced || is_narrow(tile) && !has_matrix_shadow(self.target) {
             return None;
         }
         let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;
@@ -550,8 +563,12 @@ impl Machine {
 
     /// The best way to share the depth with a tile, if there is one.
     fn shared(&self, e: &Extents, way: (&Tile, &Round), min_n: u32) -> Option<(f64, Split)> {
-        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(LEAST_ROUNDS * way.0.k as usize);
+        // Waves that share the depth have theirs on its way from the beginning.
+        let sliced = matches!(way.0.form, Form::Sliced(_));
+        let least = if sliced { 1 } else { LEAST_ROUNDS };
+        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(least * way.0.k as usize);
         let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, way, min_n, parts));
+        let all = all.filter(|(_, split)| !sliced || split.span() as usize == e.k && split.count > 1);
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }
@@ -562,8 +579,14 @@ type Timed = (f64, Tile, Split);
 /// All tiles for a product. `min_n` bounds their width from below (gathering loaders need whole wavefronts along n). Matrix
 /// instructions are taken wherever the target has them for the types.
 fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
-    let all = matrix::candidates(machine.target, types, machine, e, min_n);
-    if all.is_empty() { vector_candidates(machine.target, types, machine, e, min_n) } else { all }
+    let mut all = matrix::candidates(machine.target, types, machine, e, min_n);
+    if all.is_empty() {
+        return vector::candidates(machine.target, types, machine, e, min_n);
+    }
+    if min_n == 1 {
+        all.extend(slices::candidates(machine.target, types, machine, e));
+    }
+    all
 }
 
 /// All ways to multiply a product.
@@ -576,8 +599,9 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> 
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), min_n, 1);
         let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
+        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { 1.0 };
         let divided = match min_n {
-            1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / WORTH_DIVIDING, split)),
+            1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
             _ => None,
         };
         [Some(whole), shared, divided].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))
@@ -643,7 +667,7 @@ pub(super) fn choose_among(
 ) -> Res<(Tile, Split)> {
     let machine = Machine::of(target);
     let all = match tuning.of(&e.product(target, &types)) {
-        Some(tuned) if tuned.winograd => {
+        Some(tuned) if tuned.way == Way::Winograd => {
             let Method { tiles, extents } = method.ok_or(Reason::from(tuned))?;
             as_tuned(&machine, tuned, tiles, &extents, 1)?
         }
@@ -661,7 +685,7 @@ pub(super) fn choose_among(
 
 /// The forms of a tile that a tuning asks for.
 fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> Res<Vec<Timed>> {
-    let all = tiles.into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile);
+    let all = tiles.into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile && way(t) == tuned.way);
     let of = |(tile, round): (Tile, Round)| {
         if tuned.parts == EQUAL_SHARES {
             return machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks, tile, split));
@@ -671,6 +695,15 @@ fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Exte
     };
     let found: Vec<Timed> = all.filter_map(of).collect();
     if found.is_empty() { Err(tuned.into()) } else { Ok(found) }
+}
+
+/// What a workgroup does with a tile.
+fn way(tile: &Tile) -> Way {
+    match tile.form {
+        Form::Vector { .. } | Form::Matrix(_) => Way::Rounds,
+        Form::Winograd { .. } => Way::Winograd,
+        Form::Sliced(_) => Way::Slices,
+    }
 }
 
 /// What stands for the number of parts where tiles are divided in equal shares.
@@ -685,8 +718,8 @@ pub struct Candidate {
     pub parts: u32,
     /// Clocks of the launch by the estimate that chooses; of shared depths, with the lead that a whole depth has.
     pub clocks: f64,
-    /// By Winograd's method: the tile is that of each of its products.
-    pub winograd: bool,
+    /// What workgroups do with their tiles.
+    pub way: Way,
 }
 
 /// A product, and the ways to compute it that are considered, the best first.
@@ -706,74 +739,13 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, 
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut out: Vec<Candidate> = Vec::new();
     for (clocks, t, s) in all {
-        let winograd = matches!(t.form, Form::Winograd { .. });
         let parts = if s.shares.is_some() { EQUAL_SHARES } else { s.count };
-        let c = Candidate { tile: [t.m, t.n, t.k], parts, clocks, winograd };
-        if !out.iter().any(|o| (o.tile, o.parts, o.winograd) == (c.tile, c.parts, c.winograd)) {
+        let c = Candidate { tile: [t.m, t.n, t.k], parts, clocks, way: way(&t) };
+        if !out.iter().any(|o| (o.tile, o.parts, o.way) == (c.tile, c.parts, c.way)) {
             out.push(c);
         }
     }
     Considered { product: e.product(target, &types), candidates: out }
-}
-
-/// Tiles of multiply-adds: rows, columns, both per workitem.
-const VECTOR: [[u32; 4]; 9] = [
-    [128, 128, 16, 8],
-    [128, 128, 8, 8],
-    [128, 64, 8, 8],
-    [64, 128, 8, 8],
-    [64, 64, 8, 8],
-    [32, 64, 4, 8],
-    [64, 32, 8, 4],
-    [32, 32, 4, 4],
-    [16, 64, 2, 8],
-];
-
-/// Tiles of multiply-adds, or dot products where the target has them for the type.
-fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
-    let (types, run, dot) = match dot_instruction(target, types.storage, types.accumulate) {
-        Some(d) => (Types { compute: d.operands, ..types }, d.elements, Some(d)),
-        None => (types, 1, None),
-    };
-    let sum = u32::from(types.accumulate.dwords());
-    let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
-    let product = match dot {
-        Some(d) => busy(d.op) / f64::from(run),
-        None => multiply_add(target, types.accumulate),
-    };
-    let tiles = VECTOR.iter().map(|&[m, n, tm, tn]| {
-        (Tile { types, m, n, k: 8 * run, run, buffers: 2, form: Form::Vector { tm, tn, dot } }, tm, tn)
-    });
-    let fits = |(t, tm, tn): &(Tile, u32, u32)| t.n >= min_n && tm * tn * sum <= 128;
-    let round = |(t, tm, tn): (Tile, u32, u32)| {
-        let (threads, bytes) = (t.threads(), f64::from(types.bytes()));
-        let waves = threads.div_ceil(target.info().wave_size);
-        let reads = f64::from(threads * (tm + tn)) * bytes / machine.lds;
-        let moves = f64::from(t.m + t.n) * bytes / 16.0;
-        let dwords = types.bytes().div_ceil(4);
-        let vgprs =
-            tm * tn * sum + 2 * (tm + tn) * dwords + (t.m + t.n) * t.k * types.stored_bytes() / 4 / threads + 16;
-        let products = f64::from(waves * tm * tn) * product;
-        let lds = 2 * (t.m + t.n) * t.k * types.bytes();
-        let loaded = machine.loaded(&t, e);
-        let (spread, meetings) = (false, 1);
-        (
-            t,
-            Round {
-                waves,
-                products,
-                moves: reads + moves,
-                spread,
-                meetings,
-                loaded,
-                given: loaded,
-                own: tm * tn,
-                vgprs,
-                lds,
-            },
-        )
-    };
-    tiles.filter(fits).map(round).collect()
 }
 
 /// Cycles of a SIMD for a wave's multiply-add of a type.

@@ -139,6 +139,7 @@ impl Columns {
             shares: false,
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
+            lines: false,
         }
     }
 

@@ -177,6 +177,7 @@ pub(super) fn zeros(b: &mut Builder, tile: &Tile) -> Sums {
             Sums { parts, per, dwords }
         }
         Form::Matrix(f) => f.sums(b, tile),
+        Form::Sliced(f) => f.sums(b, tile),
     };
     for p in &sums.parts {
         for i in 0..p.len {
@@ -209,6 +210,7 @@ pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
             (of(a), of(x))
         }
         Form::Matrix(f) => f.reads(tile),
+        Form::Sliced(_) => return Err(Reason::Malformed("operands that do not pass through LDS")),
     };
     let read = (layout.0.address(b, &reads.0, item), layout.1.address(b, &reads.1, item));
     let read = (b.to_vector(read.0), b.to_vector(read.1));
@@ -225,6 +227,7 @@ pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
             let by = form.multiplier(tile, places);
             Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
         }
+        Form::Sliced(_) => Ok(()),
     }
 }
 

@@ -79,8 +79,10 @@ impl Starts {
     fn new(b: &mut Builder, tile: &Tile, first: Part, bytes: impl Iterator<Item = u32>) -> Starts {
         let stay = rounds::in_shadow(b.target(), tile);
         let mut further: Vec<(u32, Part)> = Vec::new();
-        // Where matrix instructions leave no room and do not queue loads come better one by one.
-        let alone = rounds::is_narrow(tile) && b.target().info().wmma == Some(matrix::Layout::Wmma11);
+        // Where matrix instructions leave no room and do not queue loads come better one by one: those of a round's time. With one buffer
+        // they are waited for soon.
+        let wmma11 = b.target().info().wmma == Some(matrix::Layout::Wmma11);
+        let alone = rounds::is_narrow(tile) && wmma11 && tile.buffers > 1;
         let most = if alone { 0 } else { MOST_STARTS };
         for far in bytes.map(|at| at / REACH * REACH).filter(|far| *far > 0) {
             if further.len() < most && !further.iter().any(|f| f.0 == far) {
@@ -261,7 +263,7 @@ impl Common {
 }
 
 /// Puts the elements at `place` of two or four words together: halves or bytes.
-fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
+pub(super) fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
     let perm = |b: &mut Builder, dst: Part, high: Part, low: Part, selector: u32| {
         b.emit(op::V_PERM_B32, &[dst.into()], &[high.into(), low.into(), selector.into()]);
     };
@@ -460,7 +462,7 @@ impl Loader {
 }
 
 /// `scalar + base`, for the scalar offset of a load.
-fn start_offset(b: &mut Builder, src: &Source, size: u32) -> Part {
+pub(super) fn start_offset(b: &mut Builder, src: &Source, size: u32) -> Part {
     let start = match src.scalar {
         Some(s) => b.add(s, src.base),
         None => b.scalar(src.base),
@@ -530,7 +532,7 @@ pub(super) fn dense_together(
 }
 
 /// k of a workitem's first element, and its byte from the operand's start.
-fn first_element(b: &mut Builder, src: &Source, share: &Fragment, item: Part, scale: u32) -> (Part, Part) {
+pub(super) fn first_element(b: &mut Builder, src: &Source, share: &Fragment, item: Part, scale: u32) -> (Part, Part) {
     let k = fragment::coordinate(b, share, item, fragment::row, 1, None);
     let column = fragment::coordinate(b, share, item, fragment::col, 1, Some(src.first));
     let words = match (src.k_stride, src.w_stride) {

@@ -34,6 +34,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         shares: true,
         apart: gemm::stores_apart(cx, &walk(r, m)),
         in_rows: gemm::stores_together(cx, &walk(r, m)),
+        lines: [(r - 1, r - 2), (r - 2, r - 1)].into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
 }
 
@@ -45,6 +46,16 @@ pub(super) fn extents_in_rows(cx: &Cx) -> Extents {
 /// How its results are walked: rows of matrices of so many dimensions.
 fn walk(rank: usize, rows: usize) -> Walk {
     Walk { m_dim: rank - 2, rows, n_dims: rank - 1..rank, swapped: false }
+}
+
+/// The lines of an operand with a depth and a width along these dimensions are as [`Extents::lines`] says.
+fn has_lines(cx: &Cx, number: usize, along: (usize, usize)) -> bool {
+    let (view, t) = (&cx.step.inputs[number].view, cx.dtype(Arg::Input(number)));
+    let deep = view.strides[along.0] == 1 && view.strides[along.1] != 1;
+    let (line, other) = if deep { (along.0, along.1) } else { (along.1, along.0) };
+    let whole = if deep { WIDEST as usize / t.size() } else { 4 };
+    let strides = view.strides[line] == 1 && view.strides[other] > 1;
+    (deep || number > 0) && strides && view.dims[line].is_multiple_of(whole) && lines_are_aligned(t, view, line)
 }
 
 /// The tiles that are considered for it.
@@ -147,12 +158,21 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let (z, part) = share.map_or_else(|| split::part(&mut w, &split), |s| (s.batch, s.part));
     let batch = address::coordinates(&mut w.b, z, batch_dims);
     let (first_m, first_n) = share.map_or_else(|| split::first(&mut w, &tile, &split), |s| s.first);
+    let outer = |w: &mut Writer, view: &View, size: usize| outer_offset(w, view, size, &batch, r - 2);
     let loaders = |w: &mut Writer, tile: &Tile, (depth, part): (usize, DepthPart), anywhere: bool| -> Res<Operands> {
         let mut one = |o: &Operand, first: Part, width: u32| {
             o.loader(w, cx, (depth, part), first, &batch, (tile, width), anywhere)
         };
         Ok(Operands { a: one(&operands[0], first_m, tile.m)?, b: one(&operands[1], first_n, tile.n)? })
     };
+    if let Form::Sliced(form) = tile.form {
+        let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part), first, &batch, &tile);
+        let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
+        let sums = form.multiply(&mut w, &tile, sources, part.split.chunk)?;
+        let product =
+            Product { tile: &tile, sums, walk: walk(r, extents.m), first: (first_m, first_n), z, extents, finish };
+        return split::store(w, cx, &product, part, outer);
+    }
     let before = rest.as_ref().map_or(k, |r| r.before);
     let mut ops = loaders(&mut w, &tile, (before, part), rest.is_some())?;
     let sums = gemm::zeros(&mut w.b, &tile);
@@ -173,7 +193,6 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     regroup::free(&mut w.b, &tile);
     let walk = walk(r, extents.m);
     let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
-    let outer = |w: &mut Writer, view: &View, size: usize| outer_offset(w, view, size, &batch, r - 2);
     match &share {
         Some(share) => divided::store(w, cx, &product, share, outer),
         None => split::store(w, cx, &product, part, outer),
@@ -263,6 +282,32 @@ impl Operand {
         }
     }
 
+    /// Where a depth, or a part of it, is in memory.
+    fn source(
+        &self,
+        w: &mut Writer,
+        cx: &Cx,
+        (depth, part): (usize, DepthPart),
+        first: Part,
+        batch: &[Option<Part>],
+        tile: &Tile,
+    ) -> Res<Source> {
+        let view = &cx.step.inputs[self.number].view;
+        let buf = w.buffer(cx, Arg::Input(self.number))?;
+        let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);
+        Ok(Source {
+            buf,
+            base: outer.imm,
+            scalar: outer.reg,
+            first,
+            k_stride: self.strides.0,
+            w_stride: self.strides.1,
+            depth: depth as u32,
+            part,
+            aligned: lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line()),
+        })
+    }
+
     /// A loader of a depth, or of a part of it.
     fn loader(
         &self,
@@ -274,20 +319,7 @@ impl Operand {
         (tile, width): (&Tile, u32),
         anywhere: bool,
     ) -> Res<Loader> {
-        let view = &cx.step.inputs[self.number].view;
-        let buf = w.buffer(cx, Arg::Input(self.number))?;
-        let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);
-        let src = Source {
-            buf,
-            base: outer.imm,
-            scalar: outer.reg,
-            first,
-            k_stride: self.strides.0,
-            w_stride: self.strides.1,
-            depth: depth as u32,
-            part,
-            aligned: lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line()),
-        };
+        let src = self.source(w, cx, (depth, part), first, batch, tile)?;
         let item = w.b.workitem_id();
         let together = self.together(cx, tile, depth, anywhere);
         Ok(loader::dense_together(&mut w.b, src, tile, width, together, item))

@@ -93,7 +93,7 @@ const MANY_SUMS: u32 = 128;
 const TABLE: u32 = 32;
 
 /// The types of a product by matrix instructions: nothing is converted on the way.
-fn types_of(types: Types) -> Types {
+pub(super) fn types_of(types: Types) -> Types {
     Types { compute: types.storage, ..types }
 }
 
@@ -234,6 +234,7 @@ impl MatrixForm {
             own,
             vgprs,
             lds,
+            behind: 0.0,
         }
     }
 
@@ -252,7 +253,7 @@ impl MatrixForm {
     }
 
     /// Cycles of a SIMD for a wave's instruction.
-    fn clocks(&self, target: Target) -> f64 {
+    pub fn clocks(&self, target: Target) -> f64 {
         f64::from(matrix_clocks(target, self.instruction, &self.op))
     }
 

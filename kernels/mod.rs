@@ -43,6 +43,7 @@ mod rounds;
 mod scan;
 mod shares;
 mod sized;
+mod slices;
 mod small;
 mod softmax;
 mod split;
@@ -51,12 +52,13 @@ mod trig;
 mod tuning;
 mod turned;
 mod values;
+mod vector;
 mod winograd;
 
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
-pub use tuning::{Product, Tuned, Tuning, TuningError, Winograd};
+pub use tuning::{Product, Tuned, Tuning, TuningError, Way, Winograd};
 pub use winograd::Transformed;
 
 use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};

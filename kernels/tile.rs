@@ -9,6 +9,7 @@
 
 use super::fragment;
 use super::matrix::MatrixForm;
+use super::slices::Sliced;
 use super::values;
 use super::winograd;
 use crate::mir::{Builder, Dot, Part, Type};
@@ -59,6 +60,8 @@ pub(super) enum Form {
     },
     /// By matrix instructions.
     Matrix(MatrixForm),
+    /// By matrix instructions of waves that share the depth ([`slices`](super::slices)).
+    Sliced(Sliced),
     /// The products of Winograd's method ([`winograd`](super::winograd)): the tile's rows and columns are those of each of them, a
     /// workitem owns so many of one.
     Winograd {
@@ -95,6 +98,7 @@ impl Tile {
             Form::Vector { tm, tn, .. } => (self.m / tm) * (self.n / tn),
             Form::Winograd { tm, tn } => winograd::PRODUCTS * (self.m / tm) * (self.n / tn),
             Form::Matrix(f) => f.waves.0 * f.waves.1 * f.op.shape.lanes as u32,
+            Form::Sliced(f) => f.threads(),
         }
     }
 
@@ -126,6 +130,7 @@ impl Tile {
                 Fragment::blocked(self.threads(), self.n / tn, (tm, tn), (self.chunk(tm), self.chunk(tn)))
             }
             Form::Matrix(f) => f.result(self.m, self.n),
+            Form::Sliced(f) => f.result(self),
             // Products lie side by side in both operands, so the result's are along a diagonal.
             Form::Winograd { tm, tn } => {
                 let own = self.threads() / winograd::PRODUCTS;

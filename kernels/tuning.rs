@@ -4,7 +4,7 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
@@ -29,6 +29,29 @@ pub struct Product {
     pub extents: [usize; 3],
 }
 
+/// What a workgroup does with its tile.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Way {
+    /// All waves go through the depth together, with operands in LDS.
+    #[default]
+    Rounds,
+    /// The products of Winograd's method, of a convolution that it applies to: the tile is that of each of them.
+    Winograd,
+    /// Waves share the depth, with operands in registers.
+    Slices,
+}
+
+impl Way {
+    /// What stands behind the cells of a line, if anything does.
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Way::Rounds => None,
+            Way::Winograd => Some("winograd"),
+            Way::Slices => Some("slices"),
+        }
+    }
+}
+
 /// How a product is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuned {
@@ -36,8 +59,8 @@ pub struct Tuned {
     pub tile: [u32; 3],
     /// Workgroups that share the depth; 0 where tiles are divided in equal shares.
     pub parts: u32,
-    /// By Winograd's method, of a convolution that it applies to: the tile is that of each of its products.
-    pub winograd: bool,
+    /// What workgroups do with their tiles.
+    pub way: Way,
 }
 
 impl From<Tuned> for Reason {
@@ -77,9 +100,6 @@ pub struct TuningError {
 
 /// Names of the columns.
 const HEADER: &str = "target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts";
-
-/// The cell behind the others of a convolution by Winograd's method.
-const WINOGRAD: &str = "winograd";
 
 /// Lines that say where Winograd's method is used.
 const METHODS: [(&str, Winograd); 2] = [("winograd,never", Winograd::Never), ("winograd,always", Winograd::Always)];
@@ -140,16 +160,17 @@ impl Tuning {
 
 impl From<&Candidate> for Tuned {
     fn from(c: &Candidate) -> Tuned {
-        Tuned { tile: c.tile, parts: c.parts, winograd: c.winograd }
+        Tuned { tile: c.tile, parts: c.parts, way: c.way }
     }
 }
 
 fn row(line: &str) -> Result<(Product, Tuned), String> {
     let mut cells: Vec<&str> = line.split(',').map(str::trim).collect();
-    let winograd = cells.last() == Some(&WINOGRAD);
-    if winograd {
+    let way = [Way::Winograd, Way::Slices].into_iter().find(|w| w.word() == cells.last().copied());
+    if way.is_some() {
         cells.pop();
     }
+    let way = way.unwrap_or_default();
     let [target, dtype, layout, numbers @ ..] = &cells[..] else { return Err(format!("{} cells", cells.len())) };
     let target = Target::parse(target).map_err(|e| e.to_string())?.info().name;
     let dtype = Type::by_name(dtype).ok_or_else(|| format!("'{dtype}' is no type"))?;
@@ -165,7 +186,7 @@ fn row(line: &str) -> Result<(Product, Tuned), String> {
         return Err(format!("{} cells", cells.len()));
     };
     let product = Product { target, dtype, deep, products: products as usize, extents: [m, n, k].map(|x| x as usize) };
-    Ok((product, Tuned { tile: [tile_m, tile_n, tile_k], parts, winograd }))
+    Ok((product, Tuned { tile: [tile_m, tile_n, tile_k], parts, way }))
 }
 
 /// The table, as [`Tuning::parse`] reads it.
@@ -185,8 +206,8 @@ impl fmt::Display for Tuning {
                 p.dtype.name(),
                 p.products,
                 t.parts,
-                if t.winograd { "," } else { "" },
-                if t.winograd { WINOGRAD } else { "" }
+                if t.way == Way::Rounds { "" } else { "," },
+                t.way.word().unwrap_or_default()
             )?;
         }
         Ok(())
@@ -206,7 +227,7 @@ mod tests {
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));
         let product =
             Product { target: "gfx942", dtype: Type::F32, deep: (true, false), products: 1, extents: [49, 2048, 512] };
-        assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4, winograd: false }));
+        assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4, way: Way::Rounds }));
         assert_eq!(tuning.for_target(Target::GFX906).unwrap().to_string(), format!("{HEADER}\nwinograd,never\n"));
         assert_eq!(tuning.for_target(Target::GFX942).unwrap().products.len(), 1);
     }

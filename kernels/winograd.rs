@@ -180,6 +180,7 @@ fn extents(cx: &Cx) -> Extents {
         shares: false,
         apart: false,
         in_rows: false,
+        lines: false,
     }
 }
 
@@ -199,8 +200,19 @@ fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
         let vgprs = tm * tn + 2 * (tm + tn) + 12 * (passes + 1) + PRODUCTS * m * k / threads + 24;
         // Two halves of a patch, of twelve loads that take every other element of a line. Neighbours share the lines.
         let (loaded, given, own) = (4 * (PRODUCTS * m + 8 * n), 4 * (PRODUCTS * m + 48 * n), BEHIND * tm * tn);
-        let round =
-            Round { waves, products, moves: reads + moves, spread: false, meetings: 1, loaded, given, own, vgprs, lds };
+        let round = Round {
+            waves,
+            products,
+            moves: reads + moves,
+            spread: false,
+            meetings: 1,
+            loaded,
+            given,
+            own,
+            vgprs,
+            lds,
+            behind: 0.0,
+        };
         (tile, round)
     };
     TILES.iter().map(of).collect()

@@ -565,7 +565,8 @@ fn better_tiles_are_searched_and_used() {
     for t in tried {
         let number = |v: &Value| v.as_u64().unwrap();
         let cells = [&t["tile"][0], &t["tile"][1], &t["tile"][2], &t["parts"]].map(|v| number(v).to_string()).join(",");
-        std::fs::write(&path, format!("gfx942,f32,NN,1,64,96,512,{cells}\n")).unwrap();
+        let way = t["way"].as_str().map(|w| format!(",{w}")).unwrap_or_default();
+        std::fs::write(&path, format!("gfx942,f32,NN,1,64,96,512,{cells}{way}\n")).unwrap();
         let entry = json(&[&["bench", "gemm", "--tune", tiles][..], &shape].concat());
         let modelled = &entry[0]["launches"][0]["modelled"];
         assert_eq!(modelled["cycles"].as_f64().unwrap().round(), t["cycles"].as_f64().unwrap(), "{t}");

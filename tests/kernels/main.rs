@@ -14,6 +14,7 @@ mod packed;
 mod parts;
 mod products;
 mod several;
+mod slices;
 mod typed;
 mod types;
 mod weights;

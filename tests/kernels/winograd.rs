@@ -5,7 +5,7 @@ use crate::support::build::{Builder, ints};
 use barewave::Compiler;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Tuned, Tuning, Winograd, candidates};
+use barewave::kernels::{Candidate, Tuned, Tuning, Way, Winograd, candidates};
 use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -105,7 +105,7 @@ fn ways(graph: &FusedGraph, target: Target) -> (Tuning, Vec<Candidate>) {
     all.set_winograd(Winograd::Always);
     let considered = candidates(graph, &graph.steps[0], target, &all).unwrap();
     let mut tuning = Tuning::default();
-    let of_method: Vec<Candidate> = considered.candidates.into_iter().filter(|c| c.winograd).collect();
+    let of_method: Vec<Candidate> = considered.candidates.into_iter().filter(|c| c.way == Way::Winograd).collect();
     of_method.first().into_iter().for_each(|c| tuning.insert(considered.product.clone(), Tuned::from(c)));
     (tuning, of_method)
 }
@@ -183,7 +183,7 @@ fn it_is_refused_where_it_is_not_wanted_or_does_not_apply() {
     let graph = fuse(&b.model, &Options::default()).unwrap();
     let chosen = |graph: &FusedGraph, tuning: &Tuning| {
         let considered = candidates(graph, &graph.steps[0], target, tuning).unwrap();
-        (considered.candidates[0].winograd, considered.candidates.iter().any(|c| c.winograd))
+        (considered.candidates[0].way == Way::Winograd, considered.candidates.iter().any(|c| c.way == Way::Winograd))
     };
     assert_eq!(chosen(&graph, &Tuning::default()), (true, true));
     let never = Tuning::parse("winograd,never").unwrap();

@@ -7,7 +7,7 @@ use crate::cycles::{self, Launched};
 use crate::tune::Tune;
 use crate::{Failure, Result};
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Tuning, candidates, joined};
+use barewave::kernels::{Candidate, Tuning, Way, candidates, joined};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
@@ -331,7 +331,8 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
     if lines.iter().any(|l| l.vendor.is_some()) {
         println!("measured / ours: with the clock, the launch and the caches of the row's tuning run in both");
     }
-    let method = lines.iter().filter(|l| l.considered.first().is_some_and(|c| c.winograd)).map(|l| l.name.as_str());
+    let method =
+        lines.iter().filter(|l| l.considered.first().is_some_and(|c| c.way == Way::Winograd)).map(|l| l.name.as_str());
     let method: Vec<&str> = method.collect();
     if !method.is_empty() {
         println!(
@@ -399,7 +400,7 @@ fn json_of_line(l: &Line) -> Value {
     let mut entry = json_of(&l.name, &l.launches, l.share, l.vendor_like.first().map(|v| v.0));
     entry["analytical_cycles"] = json!(l.form.as_ref().map(|f| f.1.round()));
     let candidate =
-        |c: &Candidate| json!({ "tile": c.tile, "parts": c.parts, "winograd": c.winograd, "cycles": c.clocks.round() });
+        |c: &Candidate| json!({ "tile": c.tile, "parts": c.parts, "way": c.way.word(), "cycles": c.clocks.round() });
     // The chosen one and the next three; a search is about all of them.
     let most = if l.search.is_some() { usize::MAX } else { 4 };
     entry["candidates"] = json!(l.considered.iter().take(most).map(candidate).collect::<Vec<_>>());

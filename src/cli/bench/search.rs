@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::cycles;
 use barewave::graph::fused::FusedGraph;
-use barewave::kernels::{Candidate, EQUAL_SHARES, Product, Tuned, Tuning, candidates};
+use barewave::kernels::{Candidate, EQUAL_SHARES, Product, Tuned, Tuning, Way, candidates};
 use barewave::{Compiler, Model, Shapes};
 use barewave_isa::Target;
 use comfy_table::{Table, presets};
@@ -58,7 +58,7 @@ impl Search {
     /// Machine-readable.
     pub fn json(&self) -> Value {
         let tried = self.tried.iter().map(
-            |(c, clocks)| json!({ "tile": c.tile, "parts": c.parts, "estimate": c.clocks.round(), "cycles": clocks.round() }),
+            |(c, clocks)| json!({ "tile": c.tile, "parts": c.parts, "way": c.way.word(), "estimate": c.clocks.round(), "cycles": clocks.round() }),
         );
         json!({ "tried": tried.collect::<Vec<_>>(), "chosen_over_best": self.regret() })
     }
@@ -72,7 +72,12 @@ pub fn name(c: &Candidate) -> String {
         1 => String::new(),
         parts => format!(", depth in {parts} parts"),
     };
-    format!("{m}x{n}x{k}{parts}{}", if c.winograd { ", Winograd" } else { "" })
+    let way = match c.way {
+        Way::Rounds => "",
+        Way::Winograd => ", Winograd",
+        Way::Slices => ", waves share the depth",
+    };
+    format!("{m}x{n}x{k}{parts}{way}")
 }
 
 /// Prints what was found for each shape, and how good estimate and choice are altogether.
