@@ -110,6 +110,16 @@ impl Columns {
         if clocks(Columns::Images) < clocks(Columns::Image) { Columns::Images } else { Columns::Image }
     }
 
+    /// The image is the right operand as it is, with lines of whole words: what [`Extents::lines`] asks for, since weights are packed.
+    fn has_lines(self, cx: &Cx, conv: &Conv) -> bool {
+        let [term] = Term::all(conv)[..] else { return false };
+        let (x, size) = (term.x(cx), cx.dtype(Arg::Input(term.input)).size() as i64);
+        let positions: usize = x.dims[2..].iter().product();
+        let words = [x.offset, x.strides[0], x.strides[1]].iter().all(|n| *n >= 0 && (n * size) % 4 == 0);
+        let plain = self == Columns::Image && term.is_plain(cx) && conv.before.is_none() && x.strides[1] > 1;
+        plain && words && positions.is_multiple_of(4) && term.has_constant_weights(cx)
+    }
+
     /// How results are walked, of so many channels of a group.
     fn walk(self, cx: &Cx, rows: usize) -> Walk {
         let rank = cx.step.output.view.rank();
@@ -139,7 +149,7 @@ impl Columns {
             shares: false,
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
-            lines: false,
+            lines: self.has_lines(cx, conv),
         }
     }
 
@@ -214,6 +224,17 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let first = split::first(&mut w, &tile, &split);
     let image = (!columns.merged()).then_some(image);
     let place = Place { tile: &tile, columns, image, group, groups, first };
+    let outer = |w: &mut Writer, view: &View, size: usize| outer_offset(w, view, size, image, group, channels);
+    let walk = columns.walk(cx, channels);
+    if let Form::Sliced(form) = tile.form {
+        let depth = terms[0].depth(cx);
+        let (weights, _) = weight_source(&mut w, cx, &place, terms[0], part, channels, depth)?;
+        let start = place.start(&mut w, cx, terms[0]);
+        let image = place.image_source(&mut w, cx, terms[0], part, (start, depth))?;
+        let sums = form.multiply(&mut w, &tile, (weights, image), part.split.chunk)?;
+        let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
+        return split::store(w, cx, &product, part, outer);
+    }
     let mut sums = None;
     for (i, term) in terms.iter().enumerate() {
         if i > 0 {
@@ -235,9 +256,8 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     }
     let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
     regroup::free(&mut w.b, &tile);
-    let walk = columns.walk(cx, channels);
     let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
-    split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
+    split::store(w, cx, &product, part, outer)
 }
 
 /// What a workgroup multiplies.
@@ -253,19 +273,49 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The loaders of a convolution.
-    fn operands(&self, w: &mut Writer, cx: &Cx, term: Term, part: DepthPart, channels: usize) -> Res<Operands> {
-        let (x, depth, n) = (term.x(cx), term.depth(cx), &cx.step.output.view.dims[2..]);
+    /// Where the image and group begin in the input.
+    fn start(&self, w: &mut Writer, cx: &Cx, term: Term) -> Part {
+        let x = term.x(cx);
         let size = cx.dtype(Arg::Input(term.input)).size();
-        let a = weight_loader(w, cx, self, term, part, channels, depth)?;
-        // Where the image and group begin in the input.
         let inputs = cx.step.inputs[term.weights()].view.dims[1];
         let per_group = (inputs as i64 * x.strides[1] * size as i64) as u32;
         let start = match self.image {
             Some(image) => w.b.mul(image, (x.strides[0] * size as i64) as u32),
             None => w.b.scalar(0),
         };
-        let start = w.b.mad(self.group, per_group, start);
+        w.b.mad(self.group, per_group, start)
+    }
+
+    /// An image that is the right operand as it is.
+    fn image_source(
+        &self,
+        w: &mut Writer,
+        cx: &Cx,
+        term: Term,
+        part: DepthPart,
+        (start, depth): (Part, usize),
+    ) -> Res<Source> {
+        let x = term.x(cx);
+        let size = cx.dtype(Arg::Input(term.input)).size();
+        Ok(Source {
+            buf: w.buffer(cx, Arg::Input(term.input))?,
+            base: (x.offset as usize * size) as u32,
+            scalar: Some(start),
+            first: self.first.1,
+            k_stride: x.strides[1] as u32,
+            w_stride: 1,
+            depth: depth as u32,
+            part,
+            aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
+        })
+    }
+
+    /// The loaders of a convolution.
+    fn operands(&self, w: &mut Writer, cx: &Cx, term: Term, part: DepthPart, channels: usize) -> Res<Operands> {
+        let (x, depth, n) = (term.x(cx), term.depth(cx), &cx.step.output.view.dims[2..]);
+        let size = cx.dtype(Arg::Input(term.input)).size();
+        let a = weight_loader(w, cx, self, term, part, channels, depth)?;
+        let start = self.start(w, cx, term);
         if self.columns == Columns::Images || !term.is_plain(cx) {
             let b = gather_loader(w, cx, self, part, term, start, depth)?;
             return Ok(Operands { a, b });
@@ -286,17 +336,7 @@ impl Place<'_> {
             let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, depth, item);
             return Ok(Operands { a, b });
         }
-        let src = Source {
-            buf: w.buffer(cx, Arg::Input(term.input))?,
-            base: (x.offset as usize * size) as u32,
-            scalar: Some(start),
-            first: self.first.1,
-            k_stride: x.strides[1] as u32,
-            w_stride: 1,
-            depth: depth as u32,
-            part,
-            aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
-        };
+        let src = self.image_source(w, cx, term, part, (start, depth))?;
         let item = w.b.workitem_id();
         let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, n.iter().product(), item);
         Ok(Operands { a, b })
@@ -328,11 +368,26 @@ fn weight_loader(
     channels: usize,
     depth: usize,
 ) -> Res<Loader> {
+    let (src, line) = weight_source(w, cx, place, term, part, channels, depth)?;
+    let item = w.b.workitem_id();
+    Ok(loader::dense(&mut w.b, src, place.tile, place.tile.m, line, item))
+}
+
+/// Where weights are, and the extent of the direction in which they are dense.
+fn weight_source(
+    w: &mut Writer,
+    cx: &Cx,
+    place: &Place,
+    term: Term,
+    part: DepthPart,
+    channels: usize,
+    depth: usize,
+) -> Res<(Source, usize)> {
     let &Place { tile, group, groups, first: (first, _), .. } = place;
     let operand = term.weights();
     let size = cx.dtype(Arg::Input(operand)).size();
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
-    let (src, line) = if term.has_constant_weights(cx) {
+    Ok(if term.has_constant_weights(cx) {
         let rows = part.split.span() as usize;
         // Dense along what the tile's cells are dense along.
         let along_k = tile.run > 1;
@@ -349,9 +404,7 @@ fn weight_loader(
         let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
         let (w_stride, of) = (depth as u32, depth as u32);
         (Source { buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned }, depth)
-    };
-    let item = w.b.workitem_id();
-    Ok(loader::dense(&mut w.b, src, tile, tile.m, line, item))
+    })
 }
 
 /// Packs constant weights as a [`Packing`] says.

@@ -53,6 +53,10 @@ pub(super) struct Sliced {
     waves: u32,
     /// Steps of a wave that are on their way.
     pub steps: u32,
+    /// k of a lane in a step, of which an instruction takes `own`, and groups of lanes that have different k.
+    depth: u32,
+    own: u32,
+    groups: u32,
     /// Neighbouring columns that a lane loads; 1 where the right operand's lines lie along k.
     columns: u32,
 }
@@ -67,16 +71,16 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Ex
         return Vec::new();
     };
     let matrix = MatrixForm { swapped: false, ..matrix };
-    let own = matrix.operand(Operand::A).map_or(0, |a| a.own);
-    let run = WIDEST / bytes;
-    let step = matrix.step(run);
+    let Some(side) = matrix.operand(Operand::A) else { return Vec::new() };
+    let (own, groups, run) = (side.own, side.groups, WIDEST / bytes);
+    let depth = own.max(run);
+    let columns_of = |n: u32| if e.deep.1 { 1 } else { (n / SIDE).min(WIDEST / bytes).min(4) };
     let mut found = Vec::new();
     for ([m, n], waves) in TILES.into_iter().flat_map(|t| WAVES.map(|w| (t, w))) {
         let mut fit = 0;
         for steps in STEPS {
-            let k = waves * steps * step;
-            let columns = if e.deep.1 { 1 } else { (n / SIDE).min(WIDEST / bytes).min(4) };
-            let form = Sliced { matrix, waves, steps, columns };
+            let (k, columns) = (waves * steps * depth * groups, columns_of(n));
+            let form = Sliced { matrix, waves, steps, depth, own, groups, columns };
             let tile = Tile { types, m, n, k, run, buffers: 1, form: Form::Sliced(form) };
             let loads = columns == 1 || columns * bytes >= 4 && (bytes < 4 || own == 1);
             let whole = e.k.is_multiple_of(k as usize) && loads;
@@ -108,19 +112,14 @@ impl Sliced {
         self.matrix.sums(b, tile)
     }
 
-    /// k of a lane in a step.
-    fn depth(&self, tile: &Tile) -> u32 {
-        self.matrix.step(tile.run) / self.groups()
-    }
-
-    /// Lanes of different k.
-    fn groups(&self) -> u32 {
-        self.matrix.operand(Operand::A).map_or(1, |a| a.groups)
+    /// k of all lanes of a wave in a step.
+    fn step_depth(&self) -> u32 {
+        self.depth * self.groups
     }
 
     /// Dwords of what a lane multiplies of an instruction tile in a step.
     fn dwords(&self, tile: &Tile) -> u32 {
-        self.depth(tile) * tile.types.bytes() / 4
+        self.depth * tile.types.bytes() / 4
     }
 
     /// Bytes from a row to the next where sums meet: lanes of different rows reach other banks.
@@ -151,7 +150,7 @@ impl Sliced {
 
     /// What a workgroup does for each k of a tile.
     fn round(&self, target: Target, tile: &Tile, machine: &Machine, e: &Extents) -> Round {
-        let (types, step) = (tile.types, f64::from(self.matrix.step(tile.run)));
+        let (types, step) = (tile.types, f64::from(self.step_depth()));
         let (down, across) = (tile.m / SIDE, tile.n / SIDE);
         let dwords = self.dwords(tile);
         let of_one = f64::from(SIDE * SIDE) * self.matrix.op.shape.k as f64;
@@ -159,7 +158,7 @@ impl Sliced {
         // Loads of a wave's step, and what puts columns together.
         let loads = match self.columns {
             1 => (down + across) * dwords / 4,
-            columns => down * dwords / 4 + across / columns * self.depth(tile),
+            columns => down * dwords / 4 + across / columns * self.depth,
         };
         let turned = if self.columns > 1 && types.bytes() < 4 { across * dwords } else { 0 };
         let moves = f64::from(loads + turned) / step * machine.issue;
@@ -220,10 +219,9 @@ impl Sliced {
     /// Multiplies what was loaded for a step.
     fn step(&self, b: &mut Builder, tile: &Tile, sums: &[Part], (left, right): (&Strip, &Strip), set: usize) {
         let (rows, columns) = (left.turned(b, set), right.turned(b, set));
-        let own = self.matrix.operand(Operand::A).map_or(1, |a| a.own);
-        let dwords = (own * tile.types.bytes() / 4) as u8;
+        let dwords = (self.own * tile.types.bytes() / 4) as u8;
         let across = tile.n / SIDE;
-        for q in 0..(self.depth(tile) / own) as u8 {
+        for q in 0..(self.depth / self.own) as u8 {
             for i in 0..tile.m / SIDE {
                 for j in 0..across {
                     let (x, y) = (rows.part(i, q, dwords), columns.part(j, q, dwords));
@@ -336,7 +334,7 @@ const REACH: u32 = 4096;
 
 impl Strip {
     fn new(b: &mut Builder, form: &Sliced, tile: &Tile, src: Source, width: u32, columns: u32) -> Strip {
-        let (bytes, depth, step) = (tile.types.bytes(), form.depth(tile), form.matrix.step(tile.run));
+        let (bytes, depth, step) = (tile.types.bytes(), form.depth, form.step_depth());
         let lanes = form.matrix.operand(Operand::A).map_or(Vec::new(), |a| a.lanes);
         let lane = lanes.iter().map(|s| Step { row: s.col * depth, col: s.row * columns });
         let waves = (0..form.waves.trailing_zeros()).map(|bit| down(step << bit));

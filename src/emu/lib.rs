@@ -490,3 +490,11 @@ impl Kernel<'_> {
 pub fn implements(target: Target, op: Op) -> bool {
     program::implements(target, op)
 }
+
+/// Whether the instruction that `bytes` begin with (little endian, as in a code object) runs with its operands and modifiers,
+/// in waves of 32 or 64 lanes; `None` where `bytes` begin with no instruction of the target, or the target is not emulated.
+pub fn executes(target: Target, wave32: bool, bytes: &[u8]) -> Option<bool> {
+    program::executes(target, wave32, bytes)
+}
+
+pub use sem::agree::host_copies_agree;

@@ -12,7 +12,7 @@ use crate::tensor::{DType, HostTensor};
 
 /// The graph with attentions, of those steps that `worth` says yes to; `None` where there are none. `apart` says which softmax is
 /// to stay as it is.
-pub(crate) fn attend(
+pub fn attend(
     graph: &FusedGraph,
     apart: impl Fn(&Step) -> bool,
     worth: impl Fn(&FusedGraph, &Step) -> bool,
@@ -278,91 +278,7 @@ fn seen_from(mask: &HostTensor, view: &View) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::interpret::Interpreter;
-    use super::super::{Options, fuse};
-    use super::*;
-    use crate::onnx::{Attribute, Dim, Model, Node, ValueInfo};
-    use crate::tensor::SplitMix64;
-
-    fn node(op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) -> Node {
-        Node {
-            name: output.into(),
-            op: op.into(),
-            domain: String::new(),
-            inputs: inputs.iter().map(|s| s.to_string()).collect(),
-            outputs: vec![output.into()],
-            attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect(),
-        }
-    }
-
-    fn model(inputs: &[(&str, &[usize])], nodes: Vec<Node>) -> Model {
-        let mut m = Model::default();
-        m.opsets.insert(String::new(), 23);
-        m.graph.inputs = inputs
-            .iter()
-            .map(|(name, shape)| ValueInfo {
-                name: name.to_string(),
-                dtype: Some(DType::F32),
-                shape: Some(shape.iter().map(|d| Dim::Known(*d)).collect()),
-            })
-            .collect();
-        let output = nodes.last().map(|n| n.outputs[0].clone()).unwrap_or_default();
-        m.graph.nodes = nodes;
-        m.graph.outputs.push(ValueInfo { name: output, dtype: None, shape: None });
-        m
-    }
-
-    /// Both forms of a graph compute the same; gives the attention.
-    fn same(m: &Model) -> Attention {
-        let graph = fuse(m, &Options::default()).unwrap();
-        let joined = attend(&graph, |_| false, |_, _| true).expect("an attention is found");
-        joined.check().unwrap();
-        let mut rng = SplitMix64(7);
-        let inputs: Vec<HostTensor> = graph
-            .inputs
-            .iter()
-            .map(|id| {
-                let t = graph.tensor(*id);
-                let values: Vec<f64> = (0..t.len()).map(|_| 2.0 * rng.next_unit() - 1.0).collect();
-                HostTensor::from_f64(t.dtype, &t.shape, &values)
-            })
-            .collect();
-        let run = |g: &FusedGraph| Interpreter::new(g).run(g, &inputs).unwrap()[0].to_f64();
-        for (x, y) in run(&graph).iter().zip(run(&joined)) {
-            assert!((x - y).abs() < 1e-5, "{x} {y}");
-        }
-        let kinds =
-            joined.steps.iter().filter_map(|s| if let StepKind::Attention(a) = &s.kind { Some(a) } else { None });
-        kinds.into_iter().next().unwrap().clone()
-    }
-
-    #[test]
-    fn operators_of_shared_heads_and_a_diagonal() {
-        let shapes: [(&str, &[usize]); 3] = [("q", &[2, 5, 24]), ("k", &[2, 7, 12]), ("v", &[2, 7, 18])];
-        let heads = [("q_num_heads", Attribute::Int(4)), ("kv_num_heads", Attribute::Int(2))];
-        let causal = [&heads[..], &[("is_causal", Attribute::Int(1)), ("softcap", Attribute::Float(2.0))]].concat();
-        let plain = same(&model(&shapes, vec![node("Attention", &["q", "k", "v"], "y", &heads)]));
-        assert_eq!((plain.causal, plain.operands), (None, 0));
-        let causal = same(&model(&shapes, vec![node("Attention", &["q", "k", "v"], "y", &causal)]));
-        assert_eq!((causal.causal, causal.operands), (Some(0), 0));
-    }
-
-    #[test]
-    fn what_exporters_write() {
-        let shapes: [(&str, &[usize]); 4] =
-            [("q", &[1, 3, 6, 8]), ("k", &[1, 3, 9, 8]), ("v", &[1, 3, 9, 4]), ("mask", &[1, 1, 6, 9])];
-        let perm = Attribute::Ints(vec![0, 1, 3, 2]);
-        let nodes = vec![
-            node("Transpose", &["k"], "kt", &[("perm", perm)]),
-            node("MatMul", &["q", "kt"], "s", &[]),
-            node("Add", &["s", "mask"], "m", &[]),
-            node("Softmax", &["m"], "p", &[("axis", Attribute::Int(-1))]),
-            node("MatMul", &["p", "v"], "o", &[]),
-            node("Transpose", &["o"], "y", &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]),
-        ];
-        let found = same(&model(&shapes, nodes));
-        assert_eq!((found.causal, found.operands, found.masked), (None, 1, false));
-    }
+    use super::common_rows;
 
     #[test]
     fn rows_are_split_by_what_divides_both() {

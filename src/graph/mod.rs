@@ -45,7 +45,7 @@ pub mod view;
 mod windows;
 mod words;
 
-pub(crate) use attend::attend;
+pub use attend::attend;
 pub(crate) use begin::{begin_convolutions, begin_with_norms};
 pub use cut::{Between, Cut, cut};
 pub use dim::Dim;

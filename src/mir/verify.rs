@@ -74,6 +74,8 @@ enum Fault {
     Slot(&'static str),
     #[error("a register of class {class:?} cannot be {slot}")]
     Class { class: RegClass, slot: &'static str },
+    #[error("the constant {value:#x} does not fit {slot}, which is 16 bits wide")]
+    Constant { slot: &'static str, value: u64 },
     #[error("{slot} is {dwords} dwords wide, not {has}")]
     SlotWidth { slot: &'static str, dwords: u8, has: u8 },
 }
@@ -294,6 +296,7 @@ fn check_typed(f: &Function, o: Opnd, ty: Option<Type>, width: u8, what: &'stati
     let len = match o {
         Opnd::V(p) => p.len,
         Opnd::P(r) => r.dwords,
+        Opnd::Imm(v) if ty.is_some_and(|t| t.bits() == 16) => return check_half(v, what),
         Opnd::Imm(_) if ty.is_some() => return Ok(()),
         Opnd::Imm(_) | Opnd::Off | Opnd::Block(_) => return Err(Fault::NotRegister { what, operand: o }),
     };
@@ -308,6 +311,14 @@ fn check_typed(f: &Function, o: Opnd, ty: Option<Type>, width: u8, what: &'stati
     Ok(())
 }
 
+/// A constant for an operand of 16 bits: written as such, or an integer's sign-extended.
+fn check_half(value: u64, slot: &'static str) -> Result<(), Fault> {
+    match value >> 16 {
+        0 | 0xffff | 0xffff_ffff_ffff => Ok(()),
+        _ => Err(Fault::Constant { slot, value }),
+    }
+}
+
 fn check_operand(f: &Function, o: &Opnd, slot: &Slot, dwords: u8, is_dst: bool) -> Result<(), Fault> {
     let (class, len) = match *o {
         Opnd::V(p) => (f.vreg(p.reg).class, p.len),
@@ -316,6 +327,7 @@ fn check_operand(f: &Function, o: &Opnd, slot: &Slot, dwords: u8, is_dst: bool) 
         }
         Opnd::P(r) => (RegClass::S, r.dwords),
         Opnd::Off | Opnd::Block(_) | Opnd::Imm(_) if is_dst => return Err(Fault::Slot(slot.name)),
+        Opnd::Imm(v) if slot.bits == 16 => return check_half(v, slot.name),
         _ => return Ok(()),
     };
     let wanted = match class {

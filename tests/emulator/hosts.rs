@@ -26,3 +26,12 @@ fn avx2_does_the_same() {
         again("avx2");
     }
 }
+
+#[test]
+fn every_copy_of_a_handler_gives_the_same() {
+    let compared = barewave::emu::host_copies_agree().unwrap();
+    #[cfg(target_arch = "x86_64")]
+    assert!(compared > 5000 || !std::is_x86_feature_detected!("avx2"), "{compared}");
+    #[cfg(not(target_arch = "x86_64"))]
+    assert_eq!(compared, 0);
+}

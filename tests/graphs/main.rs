@@ -4,6 +4,7 @@
 mod support;
 
 mod as_exported;
+mod attention;
 mod device_models;
 mod device_random;
 mod fusion;

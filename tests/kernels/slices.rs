@@ -117,6 +117,72 @@ fn each_type_and_layout_with_rows_and_columns_left_over() {
     }
 }
 
+/// Runs a convolution of a point, `[images, channels in, channels out, rows, columns]` in groups, with a bias and what it is added to, by some
+/// of the tiles. Gives how many there were.
+fn check_points(target: &str, dtype: DType, extents: [usize; 5], groups: usize) -> usize {
+    let [images, inputs, channels, rows, columns] = extents;
+    let (positions, depth) = (rows * columns, inputs / groups);
+    let mut b = Builder::new(17, (inputs + positions) as u64);
+    let mut typed = |shape: &[usize]| HostTensor::from_f64(dtype, shape, &b.random(shape).to_f64());
+    let x = typed(&[images, inputs, rows, columns]);
+    let weights = typed(&[channels, depth, 1, 1]);
+    let (bias, more) = (typed(&[channels]), typed(&[images, channels, rows, columns]));
+    let [input, other] = [&x, &more].map(|t| b.input_of(t.clone()));
+    let [w, c] = [&weights, &bias].map(|t| b.constant(t.clone()));
+    let y = b.node("Conv", &[&input, &w, &c], &[("group", int(groups as i64))]);
+    let y = b.node("Add", &[&y, &other], &[]);
+    b.output(&y);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let chip = Target::parse(target).unwrap();
+    let considered = candidates(&graph, &graph.steps[0], chip, &Tuning::default()).unwrap();
+    let all = considered.candidates.iter().filter(|c| c.way == Way::Slices);
+    // The best ones with a whole depth, and with a shared one.
+    let (whole, shared): (Vec<&Candidate>, Vec<&Candidate>) = all.partition(|c| c.parts == 1);
+    let some: Vec<&Candidate> = whole.into_iter().take(2).chain(shared.into_iter().take(1)).collect();
+    let [x, weights, bias, more] = [x, weights, bias, more].map(|t| t.to_f64());
+    let (u, v) = roundoffs(dtype);
+    for c in &some {
+        let mut tuning = Tuning::default();
+        tuning.insert(considered.product.clone(), Tuned::from(*c));
+        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let name = format!("{target} {dtype} {extents:?} {groups} by {:?} in {}", c.tile, c.parts);
+        let compiled = compiler.compile_graph(&graph).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
+        let mut session = Session::new(device, &compiled).unwrap();
+        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (i, got) in got[0].to_f64().into_iter().enumerate() {
+            let (image, channel, at) = (i / (channels * positions), i / positions % channels, i % positions);
+            let first = image * inputs + channel / (channels / groups) * depth;
+            let (mut want, mut size) = (0.0, 0.0);
+            for l in 0..depth {
+                let product = weights[channel * depth + l] * x[(first + l) * positions + at];
+                want += product;
+                size += product.abs();
+            }
+            let sum = u * want.abs() + (depth + 2) as f64 * v * size + 1e-30;
+            want += bias[channel] + more[i];
+            let most = sum + 3.0 * u * (want.abs() + bias[channel].abs() + more[i].abs());
+            assert!((got - want).abs() <= most, "{name}: {got} instead of {want} at {i}");
+        }
+    }
+    some.len()
+}
+
+#[test]
+fn convolutions_of_a_point() {
+    for target in TARGETS {
+        let mut run = 0;
+        for dtype in [DType::F16, DType::BF16, DType::F32] {
+            for (extents, groups) in [([1, 512, 75, 14, 14], 1), ([2, 1024, 66, 6, 10], 2), ([1, 256, 130, 20, 7], 1)] {
+                if drawn(&format!("points {target} {dtype} {extents:?}")) {
+                    run += check_points(target, dtype, extents, groups);
+                }
+            }
+        }
+        assert!(run > 0, "{target}");
+    }
+}
+
 /// Lines that begin or end anywhere, and a depth of which waves have no equal parts, are for others.
 #[test]
 fn other_lines_are_not_taken() {

@@ -5,6 +5,7 @@
 //! all source modifiers and gives the result before `omod` and `clamp`; those, DPP, SDWA and `op_sel` are applied
 //! around it by `exec::valu`, the same for all instructions.
 
+pub mod agree;
 mod clamp;
 mod cmp;
 mod cvt;
@@ -203,94 +204,4 @@ pub fn of(op: Op, fnuz: bool) -> Option<&'static Sem> {
     let table =
         TABLES[usize::from(fnuz)].get_or_init(|| (0..Op::COUNT as u16).map(|i| find(Op(i).action(), fnuz)).collect());
     table.get(op.0 as usize)?.as_ref()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lanes::{CHUNK, Host, Rows};
-
-    /// The copies of a kernel for the host's instruction sets differ in no bit, but for the payloads of NaN.
-    #[test]
-    fn all_instruction_sets_of_the_host_agree() {
-        #[repr(C, align(64))]
-        #[derive(Clone, Copy)]
-        struct Row([[u32; 64]; 2]);
-        let mut x = 5u32;
-        let mut next = || {
-            x = x.wrapping_mul(1664525).wrapping_add(1013904223);
-            x ^ x >> 15
-        };
-        const ODD: [u32; 16] = [
-            0,
-            0x8000_0000,
-            0x3f80_0000,
-            0x7f80_0000,
-            0xff80_0000,
-            0x7fc0_0000,
-            1,
-            0x3c00_7c00,
-            0x7c00_fc00,
-            0x0001_8001,
-            0x7ff0_0000,
-            0x3ff0_0000,
-            0x007f_ffff,
-            0x7f7f_ffff,
-            0xbf00_0000,
-            u32::MAX,
-        ];
-        // A result with one NaN for all.
-        let canonical = |ty: Ty, lo: u32, hi: u32| -> (u32, u32) {
-            let half = |h: u32, infinity: u32| if h & 0x7fff > infinity { 0x7fff } else { h };
-            let single = |b: u32| if f32::from_bits(b).is_nan() { u32::MAX } else { b };
-            match ty {
-                Ty::F32 => (single(lo), hi),
-                Ty::PkF32 => (single(lo), single(hi)),
-                Ty::F64 if f64::from_bits(lo as u64 | (hi as u64) << 32).is_nan() => (u32::MAX, u32::MAX),
-                Ty::F16 | Ty::PkF16 => (half(lo & 0xffff, 0x7c00) | half(lo >> 16, 0x7c00) << 16, hi),
-                Ty::Bf16 | Ty::PkBf16 => (half(lo & 0xffff, 0x7f80) | half(lo >> 16, 0x7f80) << 16, hi),
-                _ => (lo, hi),
-            }
-        };
-        let best = Host::detect();
-        let mut compared = 0;
-        for i in 0..Op::COUNT as u16 {
-            let Some(sem) = of(Op(i), false) else { continue };
-            for round in 0..20 {
-                let src: [Row; 3] = std::array::from_fn(|_| {
-                    Row([0, 1].map(|_| {
-                        std::array::from_fn(|_| {
-                            let n = next();
-                            match round % 4 {
-                                0 => ODD[n as usize >> 3 & 15],
-                                1 => n & 0x807f_ffff | (100 + (n >> 23) % 50) << 23,
-                                _ => n,
-                            }
-                        })
-                    }))
-                });
-                let run = |host: Host| {
-                    let mut out = Row([[0; 64]; 2]);
-                    let rows = Rows { carry: 0x5a5a_3c3c_0ff0_1234, ..Rows::registers(64) };
-                    let p = src.each_ref().map(|r| r.0[0].as_ptr());
-                    // SAFETY: rows of 64 lanes, high halves behind the low ones; the host has the instructions.
-                    let f = sem.kernel.on(host);
-                    let bits = unsafe { f(out.0[0].as_mut_ptr(), p[0], p[1], p[2], u64::MAX, &rows) };
-                    (out, bits)
-                };
-                let (want, bits) = run(Host::Portable);
-                for host in [Host::Avx2, Host::Avx512].into_iter().filter(|&h| h <= best) {
-                    let (got, other) = run(host);
-                    assert_eq!(bits, other, "{} on {host:?}", Op(i).name());
-                    for l in 0..4 * CHUNK {
-                        let [a, b] = [&want, &got].map(|r| canonical(sem.dst, r.0[0][l], r.0[1][l]));
-                        let from = src.map(|r| (r.0[0][l], r.0[1][l]));
-                        assert_eq!(a, b, "{} of {from:x?}, portable and {host:?}", Op(i).name());
-                    }
-                    compared += 1;
-                }
-            }
-        }
-        assert!(best == Host::Portable || compared > 5000, "{compared}");
-    }
 }

@@ -333,19 +333,3 @@ pub(crate) fn hint(domain: &str, name: &str) -> String {
         None => format!("; the README lists what is supported of {domain}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_sorted_and_found() {
-        assert!(OPERATORS.windows(2).all(|w| w[0].name < w[1].name));
-        for o in OPERATORS {
-            assert_eq!(find("", o.name).map(|f| f.name), Some(o.name));
-            assert!(o.attributes.split(' ').collect::<Vec<_>>().is_sorted(), "{}", o.name);
-        }
-        assert!(find("", "Nonsense").is_none());
-        assert!(hint("", "relu").contains("Relu"));
-    }
-}
