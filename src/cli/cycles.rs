@@ -2,7 +2,7 @@
 
 use barewave::Compiled;
 use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
-use barewave::runtime::plan::{Address, Indices, Launch, Port, Region};
+use barewave::runtime::plan::{Address, Launch, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::record::Level;
@@ -100,20 +100,8 @@ pub struct Launched {
     pub lines: Arc<[LineCost]>,
 }
 
-/// So many bytes of numbers of so many bytes below `extent`, each as likely as another, the same each time.
-fn spread(i: &Indices) -> Vec<u8> {
-    let mixed = |n: u64| {
-        // The output function of SplitMix64 (Steele, Lea and Flood 2014).
-        let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % i.extent.max(1)
-    };
-    (0..i.count).flat_map(|n| mixed(n).to_le_bytes().into_iter().take(i.size as usize)).collect()
-}
-
 /// Models every launch of one of a compiled model's plans, without running the model: weights are there, indices are spread over what they
-/// choose from, other buffers hold zeros. Launches of one kernel over one grid are modelled once; what they find in caches is each one's own.
+/// choose from, and so are numbers that programs find places by; other buffers hold zeros. Launches of one kernel over one grid are modelled once; what they find in caches is each one's own.
 pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> {
     let plan = &compiled.plans()[number];
     let device = EmuDevice::new(compiled.target())?;
@@ -162,7 +150,7 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
                 device.write(counters, &vec![count; plan.counter_bytes as usize]).map_err(Arc::new)?;
                 let mut args: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
                 for i in &l.indices {
-                    let bytes = spread(i);
+                    let bytes = i.drawn().unwrap_or_default();
                     let at = device.alloc(at_least_one(bytes.len() as u64)).map_err(Arc::new)?;
                     device.write(at, &bytes).map_err(Arc::new)?;
                     if let Some(arg) = args.get_mut(i.arg as usize) {

@@ -18,7 +18,8 @@ pub use compiled::{Compiled, LoadError};
 pub use kernel::{KernelCode, KernelError, KernelIr, kernel_of};
 pub use support::{Missing, NodeSupport, Support, Verdict};
 
-use crate::graph::fused::{FusedGraph, Role, Step, TensorId};
+use crate::graph::drawn;
+use crate::graph::fused::{FusedGraph, Role, Step, StepKind, TensorId};
 use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
 use crate::kernels::{self, Arg, Tuning};
@@ -429,16 +430,26 @@ fn address(
     Address { region, offset: offset as u64 }
 }
 
-/// Which arguments of a step's kernel hold indices that are not constants.
+/// Which arguments of a step's kernel hold indices that are not constants, or numbers that a program finds places by.
 fn indices(args: &[Arg], graph: &FusedGraph, step: &Step) -> Vec<Indices> {
+    let lengths: Vec<usize> = step.inputs.iter().map(|a| a.view.len()).collect();
+    let told = match &step.kind {
+        StepKind::Program(p) => drawn::extents(p, &step.output.view.dims, &lengths),
+        _ => Vec::new(),
+    };
     let of = |(n, arg): (usize, &Arg)| {
-        let Arg::Index(i, k) = *arg else { return None };
-        let table = &step.inputs[i].indirect[k];
-        let t = graph.tensor(table.index);
-        let size = t.dtype.size();
-        let count = (t.len() - kernels::origin(graph, step, *arg) / size) as u64;
+        let (id, extent) = match *arg {
+            Arg::Index(i, k) => {
+                let table = &step.inputs[i].indirect[k];
+                (table.index, table.extent as u64)
+            }
+            Arg::Input(i) => (step.inputs[i].tensor, told.iter().find(|t| t.0 == i)?.1),
+            _ => return None,
+        };
+        let t = graph.tensor(id);
+        let count = (t.len() - kernels::origin(graph, step, *arg) / t.dtype.size()) as u64;
         let known = matches!(t.role, Role::Constant(_));
-        (!known).then_some(Indices { arg: n as u32, size: size as u32, count, extent: table.extent as u64 })
+        (!known).then(|| Indices { arg: n as u32, dtype: t.dtype.to_string(), count, extent })
     };
     args.iter().enumerate().filter_map(of).collect()
 }

@@ -13,6 +13,7 @@ pub(crate) mod collapse;
 mod compose;
 mod cut;
 pub mod dim;
+pub(crate) mod drawn;
 mod error;
 pub mod expr;
 mod far;

@@ -17,8 +17,10 @@ const TOGETHER: usize = 8;
 /// as many as pieces that loads take well leave.
 fn each(extent: usize, wanted: usize) -> usize {
     let each = (extent / wanted.max(1)).max(1);
-    let near =
-        || (each..=each * 5 / 4).chain((each * 3 / 4..each).rev()).filter(|n| extent.is_multiple_of((*n).max(1)));
+    let near = || {
+        let least = (each * 3 / 4).max(1);
+        (each..=each * 5 / 4).chain((least..each).rev()).filter(|n| extent.is_multiple_of(*n))
+    };
     let aligned = near().find(|n| n.is_multiple_of(TOGETHER));
     let whole = aligned.or(near().next().filter(|_| !extent.is_multiple_of(TOGETHER)));
     whole.unwrap_or(if each > 8 * TOGETHER { each / TOGETHER * TOGETHER } else { each })

@@ -4,7 +4,7 @@
 //! that the model was compiled for) beside the weights that they share ([`WEIGHTS_SECTION`], raw bytes). Every address is an offset into a region of device memory: the weights, the arena of
 //! intermediate tensors (reused by liveness), or a buffer of the caller's for one input or output.
 
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor, SplitMix64};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub const PLAN_SECTION: &str = ".barewave.plan";
 /// Name of the ELF section with the weights.
 pub const WEIGHTS_SECTION: &str = ".barewave.weights";
 /// Version of the plan's format.
-pub const PLAN_VERSION: u32 = 6;
+pub const PLAN_VERSION: u32 = 7;
 
 /// A region of device memory that a plan addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -80,16 +80,29 @@ impl Port {
 }
 
 /// An argument that holds numbers which the model computes, or is given, and by which the kernel reads another one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Indices {
     /// Number of the argument.
     pub arg: u32,
-    /// Bytes of one of them: 4 or 8.
-    pub size: u32,
+    /// Their element type.
+    pub dtype: String,
     /// How many lie behind the argument's address.
     pub count: u64,
-    /// They are below this.
+    /// They are below this and not negative; floats are not farther from zero.
     pub extent: u64,
+}
+
+impl Indices {
+    /// Such numbers, each as likely as another, the same each time; nothing for a type that this version does not know.
+    pub fn drawn(&self) -> Option<Vec<u8>> {
+        /// More come again and again.
+        const MOST: u64 = 1 << 20;
+        let dtype = DType::from_name(&self.dtype)?;
+        let count = self.count.min(MOST);
+        let numbers: Vec<f64> = (0..count).map(|n| SplitMix64::drawn(n, dtype, self.extent.max(1))).collect();
+        let drawn = HostTensor::from_f64(dtype, &[numbers.len()], &numbers);
+        Some(drawn.bytes().iter().copied().cycle().take(self.count as usize * dtype.size()).collect())
+    }
 }
 
 /// One kernel launch.

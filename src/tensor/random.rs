@@ -1,5 +1,7 @@
 //! The generator behind every seeded number: random inputs and random weights.
 
+use super::DType;
+
 /// Sebastiano Vigna's splitmix64 generator.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);
@@ -17,6 +19,15 @@ impl SplitMix64 {
     /// The next number in `[0, 1)`, a multiple of 2^-24.
     pub fn next_unit(&mut self) -> f64 {
         (self.next_u64() >> 40) as f64 / (1u64 << 24) as f64
+    }
+
+    /// Number `n` of those that stand for data nobody has: floats between `-extent` and `extent`, integers from 0 to below it.
+    pub fn drawn(n: u64, dtype: DType, extent: u64) -> f64 {
+        let bits = SplitMix64(n).next_u64();
+        if !dtype.is_float() {
+            return (bits % extent.max(1)) as f64;
+        }
+        (2.0 * ((bits >> 11) as f64 / (1u64 << 53) as f64) - 1.0) * extent as f64
     }
 }
 

@@ -578,3 +578,25 @@ fn better_tiles_are_searched_and_used() {
     fails(&none, 1, &["tiles.csv", "line 1: 2 cells"]);
     fails(&["bench", "softmax", "--search", "--target", "gfx942", "--shape", "8x8"], 2, &["gemm and conv"]);
 }
+
+#[test]
+fn places_that_programs_find_by_data_are_all_over_what_they_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let planes = ["8", "16", "512", "512"];
+    // Every pixel of a grid of the image's size: nine tenths of the image's lines at least, where zeros would have one of each plane. Regions of a
+    // few pixels that count them.
+    let grid = [value("x", &planes), value("g", &["8", "512", "512", "2"])];
+    let sampled = (node("GridSample", &["x", "g"], &["y"], &[]), &grid[..], planes);
+    let regions = [value("x", &planes), value("r", &["4096", "4"]), typed("b", 7, &["4096"])];
+    let pool = [int("output_height", 2), int("output_width", 2), int("sampling_ratio", 1)];
+    let aligned = (node("RoiAlign", &["x", "r", "b"], &["y"], &pool), &regions[..], ["4096", "16", "2", "2"]);
+    for ((operator, inputs, out), least) in [(sampled, 0.9), (aligned, 0.1)] {
+        let path = written(&dir, "places.onnx", file(&[operator], inputs, &[value("y", &out)], &[]));
+        for target in ["gfx906", "gfx1100"] {
+            let run = json(&["bench", "model", &path, "--target", target, "--json"]);
+            let touched = run["launches"][0]["modelled"]["traffic"]["footprint"].as_f64().unwrap();
+            let image = 8.0 * 16.0 * 512.0 * 512.0 * 4.0;
+            assert!(touched > least * image, "{touched} of {image} on {target}");
+        }
+    }
+}

@@ -489,12 +489,13 @@ fn one_kernel_serves_all_extents() {
 
 #[test]
 fn poolings_tell_where_the_largest_was() {
-    for t in [DType::F32, DType::U8] {
+    for (t, several) in [(DType::F32, 2), (DType::U8, 2), (DType::U8, 1), (DType::I8, 1)] {
         let mut b = Builder::new(17, 61);
-        let values: Vec<f64> = (0..2 * 3 * 7 * 5).map(|_| b.below(200) as f64).collect();
+        let least = if t == DType::I8 { 120.0 } else { 0.0 };
+        let values: Vec<f64> = (0..2 * 3 * 7 * 5).map(|_| b.below(200) as f64 - least).collect();
         let x = b.input_of(HostTensor::from_f64(t, &[2, 3, 7, 5], &values));
         let attributes = [("kernel_shape", ints(&[3, 2])), ("strides", ints(&[2, 1])), ("pads", ints(&[1, 0, 1, 1]))];
-        let y = b.node_n("MaxPool", &[&x], &attributes, 2);
+        let y = b.node_n("MaxPool", &[&x], &attributes, several);
         finish(&mut b, "", &y);
         let got = outputs(&b, "places", 0.0);
         let (mut want, mut places) = (Vec::new(), Vec::new());
@@ -514,7 +515,9 @@ fn poolings_tell_where_the_largest_was() {
         }
         assert_eq!(got[0].shape(), [2, 3, 4, 5]);
         close(&got[0].to_f64(), &want, 0.0, "largest");
-        close(&got[1].to_f64(), &places, 0.0, "places");
+        if several == 2 {
+            close(&got[1].to_f64(), &places, 0.0, "places");
+        }
     }
 }
 

@@ -69,8 +69,16 @@ impl Kind for Pool {
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        let x = at.floats(0)?;
-        Ok(Some(Data::Float(pool(x, at.view(0), self.op, &self.window, &self.prologue, at.dims()))))
+        let pooled = |x: &[f64], of: fn(f64) -> Scalar| pool(x, of, at.view(0), self, at.dims());
+        Ok(Some(match at.data(0) {
+            Data::Float(x) => Data::Float(pooled(x, Scalar::Float)),
+            // The largest of narrow integers, which f64 holds.
+            Data::Int(x) if self.op == PoolOp::Max => {
+                let x: Vec<f64> = x.iter().map(|x| *x as f64).collect();
+                Data::Int(pooled(&x, |x| Scalar::Int(x as i64)).into_iter().map(|x| x as i64).collect())
+            }
+            Data::Int(_) => return Err(Error::Integers),
+        }))
     }
 
     /// Windows slide over every dimension.
@@ -81,7 +89,8 @@ impl Kind for Pool {
     }
 }
 
-fn pool(a: &[f64], v: &View, op: PoolOp, window: &Window, prologue: &Expr, dims: &[usize]) -> Vec<f64> {
+fn pool(a: &[f64], of: fn(f64) -> Scalar, v: &View, kind: &Pool, dims: &[usize]) -> Vec<f64> {
+    let Pool { op, window, prologue } = kind;
     let spatial = window.kernel.len();
     let mut out = Vec::with_capacity(dims.iter().product());
     let mut cells = Vec::new();
@@ -94,7 +103,7 @@ fn pool(a: &[f64], v: &View, op: PoolOp, window: &Window, prologue: &Expr, dims:
                 let n = v.dims[2 + d] as i64;
                 let p = (c[2 + d] * window.strides[d] + k[d] * window.dilations[d]) as i64 - window.pads[d] as i64;
                 is_inside &= (0..n).contains(&p);
-                if let PoolOp::AverageIncludePad { pad_end } = op {
+                if let PoolOp::AverageIncludePad { pad_end } = *op {
                     is_declared &= p < n + pad_end[d] as i64;
                 }
                 at += p * v.strides[2 + d];
@@ -102,13 +111,12 @@ fn pool(a: &[f64], v: &View, op: PoolOp, window: &Window, prologue: &Expr, dims:
             declared += is_declared as u64;
             if is_inside {
                 inside += 1;
-                let x =
-                    evaluate(prologue, Some(Scalar::Float(a[at as usize])), &mut cells, |_| Scalar::Int(0)).as_f64();
+                let x = evaluate(prologue, Some(of(a[at as usize])), &mut cells, |_| Scalar::Int(0)).as_f64();
                 sum += x;
                 max = if x.is_nan() || max.is_nan() { f64::NAN } else { max.max(x) };
             }
         });
-        out.push(match op {
+        out.push(match *op {
             PoolOp::Max => max,
             PoolOp::Sum => sum,
             PoolOp::Average => sum / inside as f64,

@@ -355,7 +355,27 @@ impl Program {
         self.values[v.index()].1
     }
 
-    fn run(&self, body: &[Statement], machine: &mut Machine<'_, '_>) {
+    /// The element at coordinates of the result.
+    pub(crate) fn element(&self, coords: &[usize], operands: &dyn Read) -> Scalar {
+        let none = Scalar::Int(0);
+        let (cells, vars) = (vec![none; self.values.len()], vec![none; self.vars.len()]);
+        let mut machine = Machine { cells, vars, coords, operands };
+        self.run(&self.body, &mut machine);
+        machine.cells[self.result.index()]
+    }
+
+    /// The types that its operands are read as; nothing for one that is not read.
+    pub(crate) fn operand_types(&self) -> Vec<Option<DType>> {
+        let mut out = vec![None; self.operands];
+        for (source, dtype) in &self.values {
+            if let Source::Load { operand, .. } = *source {
+                out[operand] = Some(*dtype);
+            }
+        }
+        out
+    }
+
+    fn run(&self, body: &[Statement], machine: &mut Machine<'_>) {
         for s in body {
             match s {
                 Statement::Let(v) => {
@@ -380,19 +400,15 @@ impl Program {
         }
     }
 
-    fn evaluate(&self, v: Val, machine: &Machine<'_, '_>) -> Scalar {
+    fn evaluate(&self, v: Val, machine: &Machine<'_>) -> Scalar {
         let (source, dtype) = self.values[v.index()];
         let at = |v: Val| (machine.cells[v.index()], self.type_of(v));
         match source {
             Source::Coordinate(d) => Scalar::Int(machine.coords[d] as i64),
             Source::Round => machine.cells[v.index()],
-            Source::Load { operand, at: place, checked } => {
-                let i = at(place).0.as_i64();
-                let view = machine.operands.view(operand);
-                if checked && !(0..view.len() as i64).contains(&i) {
-                    return Scalar::of(dtype, 0.0);
-                }
-                machine.operands.data(operand).get((view.offset + i) as usize)
+            Source::Load { operand, at: place, .. } => {
+                let read = machine.operands.read(operand, at(place).0.as_i64());
+                read.unwrap_or_else(|| Scalar::of(dtype, 0.0))
             }
             Source::Get(var) => machine.vars[var.0 as usize],
             Source::Quotient(a, n) => Scalar::Int(at(a).0.as_i64() / n as i64),
@@ -402,12 +418,25 @@ impl Program {
     }
 }
 
+/// Where a program that the host runs finds its operands.
+pub(crate) trait Read {
+    /// An element of an operand by its number in row-major order; nothing outside of it.
+    fn read(&self, operand: usize, at: i64) -> Option<Scalar>;
+}
+
+impl Read for Operands<'_> {
+    fn read(&self, operand: usize, at: i64) -> Option<Scalar> {
+        let view = self.view(operand);
+        (0..view.len() as i64).contains(&at).then(|| self.data(operand).get((view.offset + at) as usize))
+    }
+}
+
 /// The state of a program that the host runs.
-struct Machine<'a, 'o> {
+struct Machine<'a> {
     cells: Vec<Scalar>,
     vars: Vec<Scalar>,
     coords: &'a [usize],
-    operands: &'a Operands<'o>,
+    operands: &'a dyn Read,
 }
 
 impl Kind for Program {
@@ -444,11 +473,7 @@ impl Kind for Program {
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let mut results = Vec::with_capacity(at.dims().iter().product());
         each(at.dims(), |coords| {
-            let none = Scalar::Int(0);
-            let (cells, vars) = (vec![none; self.values.len()], vec![none; self.vars.len()]);
-            let mut machine = Machine { cells, vars, coords, operands: at };
-            self.run(&self.body, &mut machine);
-            results.push(machine.cells[self.result.index()]);
+            results.push(self.element(coords, at));
         });
         Ok(Some(if self.type_of(self.result).is_float() {
             Data::Float(results.into_iter().map(Scalar::as_f64).collect())

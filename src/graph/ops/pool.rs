@@ -38,7 +38,7 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
         return Err(Reason::Type(format!("pools type {dtype}; floats are supported, and the largest of i8 and u8")));
     }
     if let How::Max = how
-        && (cx.wants(1) || !dtype.is_float())
+        && cx.wants(1)
     {
         return places(cx, &frame, &begin, &dims);
     }
