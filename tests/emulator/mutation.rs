@@ -15,7 +15,7 @@ use barewave::codeobj::ElfFile;
 use barewave::emu::{EmuDevice, Fault, LaunchOptions};
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
-use barewave::kernels::{EQUAL_SHARES, Tuned, Tuning, candidates, joined};
+use barewave::kernels::{EQUAL_SHARES, Tuned, Tuning, Way, candidates, joined};
 use barewave::onnx::Model;
 use barewave::runtime::plan::{Address, Port, Region};
 use barewave::tensor::{DType, HostTensor};
@@ -395,6 +395,14 @@ fn models() -> Vec<Case> {
         b.model.opsets.insert("com.microsoft".into(), 1);
         add(if gated { "Packed products, gated" } else { "Packed product with its norm" }, b);
     }
+    for (shape, along) in [([3, 700], 1), ([300, 5], 0)] {
+        let mut b = Builder::new(21, 9);
+        let x = b.input(&shape);
+        let axis = b.constant(HostTensor::from_i64(&[], &[along]));
+        let y = b.node("CumSum", &[&x, &axis], &[]);
+        b.output(&y);
+        add(if along == 0 { "CumSum of columns" } else { "CumSum of lines" }, b);
+    }
     let digits = Model::load(Path::new("examples/digits/digits.onnx")).unwrap();
     let digits = graph::fuse(&digits, &Options::default()).unwrap();
     models.push(("digits".into(), digits, vec![HostTensor::from_f32(&[1, 1, 8, 8], &[0.5; 64])]));
@@ -440,6 +448,16 @@ const NARROW: [(&str, DType, [usize; 4]); 9] = [
     ("gfx1100", DType::F16, [1, 140, 136, 200]),
     ("gfx1201", DType::F8E5M2, [1, 140, 136, 300]),
     ("gfx1201", DType::BF16, [1, 140, 136, 300]),
+];
+
+/// Products whose waves share the depth, with rows and columns left over, on targets of each kind of matrix instruction.
+const SLICED: [(&str, DType, [usize; 4]); 6] = [
+    ("gfx908", DType::F32, [1, 37, 92, 768]),
+    ("gfx90a", DType::I8, [1, 70, 48, 1024]),
+    ("gfx942", DType::F16, [1, 37, 92, 1536]),
+    ("gfx950", DType::BF16, [2, 70, 48, 1024]),
+    ("gfx1100", DType::F16, [1, 37, 92, 768]),
+    ("gfx1201", DType::F16, [1, 37, 92, 1536]),
 ];
 
 /// A product of a type.
@@ -512,6 +530,31 @@ fn divided(dtype: DType, extents: [usize; 3], target: &str) -> (Case, Tuning) {
     (case, tuning)
 }
 
+/// The smallest tile with a whole depth, and with one that workgroups share as well.
+#[test]
+fn every_drop_in_products_whose_waves_share_the_depth_is_found() {
+    let mut jobs = Vec::new();
+    for (target, dtype, extents) in SLICED {
+        let case = product_of(dtype, extents);
+        let considered =
+            candidates(&case.1, &case.1.steps[0], Target::parse(target).unwrap(), &Tuning::default()).unwrap();
+        let sliced = || considered.candidates.iter().filter(|c| c.way == Way::Slices);
+        for shared in [false, true] {
+            let smallest = sliced().filter(|c| (c.parts > 1) == shared).min_by_key(|c| c.tile[0] * c.tile[1]);
+            let Some(candidate) = smallest else { continue };
+            let mut tuning = Tuning::default();
+            tuning.insert(considered.product.clone(), Tuned::from(candidate));
+            let name = format!("{} by slices of {:?} in {}", case.0, candidate.tile, candidate.parts);
+            jobs.push(((name, case.1.clone(), case.2.clone()), target, tuning));
+        }
+    }
+    assert!(jobs.len() > SLICED.len(), "{} products", jobs.len());
+    let dropped = |(case, target, tuning): (Case, &str, Tuning)| drop_each_of_model(&case, target, tuning);
+    let all = sum_of(jobs.into_par_iter().flat_map(dropped).collect(), 300);
+    assert_eq!(all.missed_by_verifier, 0, "some drops were missed");
+    assert!(all.missed_by_run < all.noticed / 50, "{} of {} drops harm no run", all.missed_by_run, all.noticed);
+}
+
 /// The verifier must find all that a run shows. The other way round there are paths that no workgroup of a shape takes: where a share
 /// is less than a tile nobody has a whole one, and where it is more nobody adds three parts.
 #[test]
@@ -551,7 +594,7 @@ fn every_drop_in_our_kernels_is_noticed_or_harmless() {
     let kinds: BTreeSet<&str> = models.iter().flat_map(|m| m.1.steps.iter().map(|s| s.kind.name())).collect();
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        ["conv", "matmul", "normalize", "packed", "pointwise", "pool", "program", "reduce", "softmax"],
+        ["conv", "matmul", "normalize", "packed", "pointwise", "pool", "program", "reduce", "scan", "softmax"],
         "every family of kernels"
     );
     let jobs = models.iter().flat_map(|m| TARGETS.map(|t| (m, t))).filter(|(m, t)| drawn(&format!("{} {t}", m.0)));
