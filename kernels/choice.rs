@@ -320,6 +320,14 @@ impl Machine {
         self.fit(round.waves, round.vgprs, round.lds)
     }
 
+    /// Whether a compute unit has the LDS of a workgroup, and its instructions reach the registers of a workitem, of which so many are
+    /// sums in accumulation registers of the same file.
+    pub fn holds(&self, round: &Round, accumulated: u32) -> bool {
+        let t = self.target.info();
+        let apart = if t.unified_agprs { t.max_agprs.min(accumulated) } else { 0 };
+        round.vgprs <= t.max_vgprs + apart && round.lds <= t.lds_bytes
+    }
+
     /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds.
     pub fn fit(&self, waves: u32, vgprs: u32, lds_bytes: u32) -> f64 {
         let t = self.target.info();

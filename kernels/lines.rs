@@ -27,6 +27,11 @@ use std::ops::Range;
 /// Workitems of a workgroup whose teams are smaller.
 const WORKGROUP: u32 = 256;
 
+/// Elements of a piece of a line at least, where they lie together and of columns; and the share of a whole line's time that pieces take at most.
+const NEIGHBOURS: usize = 2048;
+const ROWS: usize = 64;
+const QUICKER: f64 = 0.95;
+
 /// Dwords of a line that a workitem holds, where the team can grow instead, and at most.
 const LIGHT: u32 = 32;
 const MOST: u32 = 64;
@@ -129,6 +134,14 @@ impl Shape {
     /// A member's elements of a round are neighbours in their column: they are scanned before the team's are.
     fn is_run(&self) -> bool {
         self.in_order && !self.dense && self.columns.is_some()
+    }
+
+    /// In how many pieces, a power of two up to `most`, lines take least, where that is worth it beside the clocks of whole ones.
+    pub fn best_pieces(&self, most: usize, whole: f64, clocks: impl Fn(usize) -> Option<f64>) -> Option<usize> {
+        let most = most.min(self.length / if self.dense { NEIGHBOURS } else { ROWS });
+        let all = (1..usize::BITS).map(|n| 1 << n).take_while(|n| *n <= most).filter_map(|n| Some((clocks(n)?, n)));
+        let (best, n) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (best < QUICKER * whole).then_some(n)
     }
 
     /// How lines are walked as columns, or as what lies together; none where they are neither.

@@ -158,10 +158,8 @@ pub(super) fn candidates(
             continue;
         }
         let round = form.round(target, &tile, machine, e, (lds, spread));
-        let t = target.info();
-        let apart =
-            if t.unified_agprs && form.sums_are_apart(target, &tile) { t.max_agprs.min(tile.sums()) } else { 0 };
-        if round.vgprs <= t.max_vgprs + apart {
+        let accumulated = if form.sums_are_apart(target, &tile) { tile.sums() } else { 0 };
+        if machine.holds(&round, accumulated) {
             found.push((tile, round));
         }
     }

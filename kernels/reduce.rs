@@ -121,12 +121,9 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     Ok(vec![w.finish(grid, view.len() as u64)])
 }
 
-/// Clocks of a round of a workgroup beside its wait, elements of a piece of a column at least and of what lies together, and by how much two stages
-/// must be quicker.
+/// Clocks of a round of a workgroup beside its wait, and most pieces of a line.
 const ROUND: f64 = 100.0;
-const ROWS: usize = 64;
-const NEIGHBOURS: usize = 2048;
-const QUICKER: f64 = 0.95;
+const MOST_PIECES: usize = 1 << 10;
 /// Share of a round's bytes that are in flight together where a workgroup walks a line, of words and of narrower elements, which take more registers than
 /// memory: the schedule that leaves room for most waves asks for a part of them at once.
 const WORDS: f64 = 0.6;
@@ -158,12 +155,9 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
     let launches = if matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. }) { 3.0 } else { 1.0 };
     let twice = |pieces: usize| {
         let left = (2 * pieces * shape.count * 4) as f64 / machine.l2;
-        Some((clocks(pieces, sure)? + launches * (left + machine.launch + 2.0 * machine.ends), pieces))
+        Some(clocks(pieces, sure)? + launches * (left + machine.launch + 2.0 * machine.ends))
     };
-    let most = shape.length / if shape.dense { NEIGHBOURS } else { ROWS };
-    let all = (1..=10).map(|n| 1 << n).take_while(|n| *n <= most).filter_map(twice);
-    let (best, n) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best < QUICKER * once).then_some(n)
+    shape.best_pieces(MOST_PIECES, once, twice)
 }
 
 impl Reduction<'_> {

@@ -379,15 +379,12 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
 }
 
 /// Clocks of a round of a workgroup beside its wait for loads: members meet in LDS; of a wave for what it loads and stores with an instruction each; and of
-/// a compute unit for the elements of 64 lanes. Share of a round's bytes that are in flight together, and by how much stages must be quicker.
+/// a compute unit for the elements of 64 lanes. Share of a round's bytes that are in flight together, and most pieces of a line.
 const ROUND: f64 = 100.0;
 const ACCESSES: f64 = 32.0;
 const ELEMENT: f64 = 4.0;
 const TOGETHER: f64 = 0.6;
-const QUICKER: f64 = 0.95;
-/// Elements of a piece at least, where they lie together and of columns.
-const NEIGHBOURS: usize = 2048;
-const ROWS: usize = 64;
+const MOST_PIECES: usize = 1 << 11;
 
 /// In how many pieces lines are scanned where few workgroups have them: what each comes to, sums of these, and each behind its own. As many as take least,
 /// where that is worth two more launches and reading twice.
@@ -416,12 +413,9 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
     let staged = |pieces: usize| {
         let loaded = loaded(pieces)?;
         let launches = 2.0 * (machine.launch + 2.0 * machine.ends);
-        Some((loaded.max(moved) + loaded.max(read / machine.memory) + launches, pieces))
+        Some(loaded.max(moved) + loaded.max(read / machine.memory) + launches)
     };
-    let most = shape.length / if shape.dense { NEIGHBOURS } else { ROWS };
-    let all = (1..=11).map(|n| 1 << n).take_while(|n| *n <= most).filter_map(staged);
-    let (best, n) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best < QUICKER * once).then_some(n)
+    shape.best_pieces(MOST_PIECES, once, staged)
 }
 
 /// How the lines of accesses are scanned.

@@ -89,7 +89,7 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Ex
                 continue;
             }
             let round = form.round(target, &tile, machine, e);
-            if round.vgprs <= target.info().max_vgprs && round.lds <= target.info().lds_bytes {
+            if machine.holds(&round, 0) {
                 found.push((tile, round));
                 fit += 1;
             }

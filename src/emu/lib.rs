@@ -63,6 +63,7 @@ pub use dispatch::{LaunchOptions, NotATime, Services, TimeLimit};
 pub use fault::{Fault, FaultKind};
 pub use lanes::UnknownHost;
 pub use launch::LaunchStats;
+pub use sem::agree::host_copies_agree;
 
 use crate::codeobj::{ElfFile, KernelInfo};
 use barewave_isa::{Op, Target};
@@ -496,5 +497,3 @@ pub fn implements(target: Target, op: Op) -> bool {
 pub fn executes(target: Target, wave32: bool, bytes: &[u8]) -> Option<bool> {
     program::executes(target, wave32, bytes)
 }
-
-pub use sem::agree::host_copies_agree;

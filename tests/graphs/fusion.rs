@@ -231,12 +231,6 @@ fn error(b: &Builder) -> Error {
 }
 
 #[test]
-fn operators_are_listed_in_the_order_in_which_they_are_looked_for() {
-    let names: Vec<&str> = graph::supported_operators().collect();
-    assert!(names.len() > 200 && names.is_sorted_by(|a, b| a < b), "{names:?}");
-}
-
-#[test]
 fn errors_name_node_operator_and_attribute() {
     let make = |op: &str, attributes: &[(&str, Attribute)]| {
         let mut b = Builder::new(17, 1);

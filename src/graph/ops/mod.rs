@@ -333,3 +333,41 @@ pub(crate) fn hint(domain: &str, name: &str) -> String {
         None => format!("; the README lists what is supported of {domain}"),
     }
 }
+
+// Rows are in the order of their names, by which they are looked for, and each lists its attributes in order.
+const _: () = {
+    let mut i = 0;
+    while i < OPERATORS.len() {
+        assert!(i == 0 || precedes(OPERATORS[i - 1].name.as_bytes(), OPERATORS[i].name.as_bytes()));
+        assert!(words_are_sorted(OPERATORS[i].attributes.as_bytes()));
+        i += 1;
+    }
+};
+
+const fn precedes(a: &[u8], b: &[u8]) -> bool {
+    let mut i = 0;
+    while i < a.len() && i < b.len() {
+        if a[i] != b[i] {
+            return a[i] < b[i];
+        }
+        i += 1;
+    }
+    a.len() < b.len()
+}
+
+/// True when words with a space between them stand in order, each once.
+const fn words_are_sorted(text: &[u8]) -> bool {
+    let (mut before, mut rest): (&[u8], &[u8]) = (&[], text);
+    loop {
+        let mut end = 0;
+        while end < rest.len() && rest[end] != b' ' {
+            end += 1;
+        }
+        let (word, behind) = rest.split_at(end);
+        if !before.is_empty() && !precedes(before, word) {
+            return false;
+        }
+        let Some((_, next)) = behind.split_first() else { return true };
+        (before, rest) = (word, next);
+    }
+}
