@@ -20,6 +20,8 @@
 //! the other.
 
 use crate::clock::END_OF_TIME;
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
 use memmap2::{MmapMut, MmapOptions};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -271,10 +273,15 @@ impl Cell {
     }
 }
 
+/// Bytes of records that the host is asked for at once.
+const BLOCK: usize = 1 << 16;
+
 /// The records of a range of memory. Pages of the host are used when they are touched.
 pub struct Shadow {
     map: MmapMut,
     cells: u64,
+    /// A bit for each block whose pages the host was asked for.
+    blocks: Box<[AtomicU64]>,
     /// Several threads use it.
     shared: bool,
 }
@@ -284,7 +291,31 @@ impl Shadow {
     pub fn new(bytes: u64, shared: bool) -> io::Result<Shadow> {
         let cells = bytes.div_ceil(CELL);
         let len = cells.max(1) as usize * size_of::<Cell>();
-        Ok(Shadow { map: MmapOptions::new().len(len).no_reserve_swap().map_anon()?, cells, shared })
+        let blocks = (0..len.div_ceil(BLOCK).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Shadow { map: MmapOptions::new().len(len).no_reserve_swap().map_anon()?, cells, blocks, shared })
+    }
+
+    /// Asks the host for the pages that the records of these bytes lie in, a block at a time: a record is read before it is
+    /// written, and a page that was only read is one of zeros, which the first write replaces on every processor of the host.
+    #[inline]
+    fn populate(&self, at: u64, size: u64) {
+        let block = |byte: u64| (byte / CELL).min(self.cells.saturating_sub(1)) as usize * size_of::<Cell>() / BLOCK;
+        for n in block(at)..=block(at.saturating_add(size.saturating_sub(1))) {
+            if self.blocks[n / 64].load(Ordering::Relaxed) & 1 << (n % 64) == 0 {
+                self.populate_block(n);
+            }
+        }
+    }
+
+    #[cold]
+    fn populate_block(&self, n: usize) {
+        #[cfg(target_os = "linux")]
+        {
+            let start = n * BLOCK;
+            // Where the host's kernel does not know how (before 5.14), pages come one by one as they are touched.
+            let _ = self.map.advise_range(Advice::PopulateWrite, start, BLOCK.min(self.map.len() - start));
+        }
+        self.blocks[n / 64].fetch_or(1 << (n % 64), Ordering::Relaxed);
     }
 
     /// The records of the bytes from `at` on, with the bytes' mask in each cell. What lies outside is left out.
@@ -303,6 +334,7 @@ impl Shadow {
         if a.now == END_OF_TIME {
             return Ok(());
         }
+        self.populate(at, size);
         let mut cells = self.cells(at, size);
         match self.shared {
             true => cells.try_for_each(|(at, cell, bytes)| cell.access::<true>(a, access, bytes).map_err(|r| (at, r))),
@@ -324,6 +356,7 @@ impl Shadow {
 
     /// Records an access that was checked before and is outstanding at a barrier.
     pub fn note(&self, a: &Actor, access: Access, at: u64, size: u64) {
+        self.populate(at, size);
         self.cells(at, size).for_each(|(_, cell, bytes)| cell.note(a, access, bytes));
     }
 
