@@ -450,13 +450,6 @@ pub fn each_touched(w: &Wave, op: &UOp, whole: bool, mut each: impl FnMut(Piece)
     }
 }
 
-/// The same in a list.
-pub fn touched(w: &Wave, op: &UOp, whole: bool) -> Vec<Piece> {
-    let mut out = Vec::with_capacity(w.lanes);
-    each_touched(w, op, whole, |p| out.push(p));
-    out
-}
-
 /// LDS bytes that a load to LDS fills: where those of lane 0 begin, and how many each lane has; lanes lie one behind the other.
 pub fn lds_filled(w: &Wave, op: &UOp) -> (u32, u32) {
     ((w.s[M0] & 0xffff).wrapping_add(op.imm as u32), (op.access.bytes as u32).max(4))

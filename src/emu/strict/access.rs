@@ -3,7 +3,7 @@
 use super::defined::Defined;
 use super::facts::Facts;
 use super::race::{Access, Actor, Last, Race};
-use super::waits::{Pending, Touched};
+use super::waits::{Fills, Pending, Touched, Touches};
 use super::{Checker, Problem};
 use crate::dispatch::Launch;
 use crate::exec::{flags, smem, vmem, vmem::Piece};
@@ -11,7 +11,7 @@ use crate::fault::FaultKind;
 use crate::memory::Allocation;
 use crate::uop::{Space, UOp};
 use crate::wave::{Lanes, Wave};
-use barewave_isa::{Counter, Flags, Pipe, Quirk, Regs};
+use barewave_isa::{Counter, Flags, Pipe, Quirk};
 use std::mem::take;
 
 /// What an instruction does to the bytes that it addresses.
@@ -31,7 +31,7 @@ fn access_of(f: &Facts) -> Access {
 impl Checker {
     /// Checks what an instruction does to memory and queues it on its counters.
     pub fn memory(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, d: &mut Defined) -> Result<(), Problem> {
-        let mut touched = Vec::new();
+        let mut touched = Touches::new();
         let access = access_of(f);
         let dma = uop.access.flags & flags::TO_LDS != 0 && !matches!(uop.access.space, Space::Lds { .. });
         let actor = self.actor(w, l);
@@ -60,7 +60,9 @@ impl Checker {
             Space::None => {}
             space => {
                 let parts = space == Space::Scratch || !self.scratch.is_empty();
-                let pieces = vmem::touched(w, uop, !parts);
+                let mut pieces = take(&mut self.pieces);
+                pieces.clear();
+                vmem::each_touched(w, uop, !parts, |p| pieces.push(p));
                 let mut rest = &pieces[..];
                 while let Some(first) = rest.first() {
                     let alone = parts || f.info.flags.has(Flags::ATOMIC);
@@ -105,6 +107,7 @@ impl Checker {
                         touched.push(Touched { lds: false, at, size: size as u64, access });
                     }
                 }
+                self.pieces = pieces;
                 if dma {
                     // What arrives is as defined as memory.
                     let known = Defined::all(w);
@@ -119,11 +122,11 @@ impl Checker {
     }
 
     /// How many of the first pieces lie behind one another in an allocation: at least one.
-    fn run_of(&self, w: &Wave, pieces: &[Piece]) -> usize {
+    fn run_of(&mut self, w: &Wave, pieces: &[Piece]) -> usize {
         let behind = |p: &&[Piece]| p[0].at.wrapping_add(p[0].size as usize) == p[1].at;
         let run = 1 + pieces.windows(2).take_while(behind).count();
         let size: u64 = pieces[..run].iter().map(|p| u64::from(p.size)).sum();
-        let held = w.mem.address_of(pieces[0].at).is_some_and(|a| holder(&self.allocations, a, size).is_some());
+        let held = w.mem.address_of(pieces[0].at).is_some_and(|a| self.holder(a, size).is_some());
         if held { run } else { 1 }
     }
 
@@ -132,7 +135,11 @@ impl Checker {
         let flags = f.info.flags;
         let stores = flags.has(Flags::STORE) && !flags.has(Flags::LOAD) && !flags.has(Flags::ATOMIC);
         let private = |p: *mut u8| w.mem.address_of(p).is_some_and(|a| self.scratch.contains(&a));
-        stores && vmem::touched(w, uop, false).iter().all(|p| private(p.at))
+        let mut all = stores;
+        if stores {
+            vmem::each_touched(w, uop, false, |p| all &= private(p.at));
+        }
+        all
     }
 
     /// What a lane stores to private memory is as defined there as in its register, and comes back so.
@@ -140,8 +147,7 @@ impl Checker {
         let (lane, dword) = at;
         let bytes = ((1u8 << size) - 1) << (addr % 4);
         if f.info.flags.has(Flags::STORE) {
-            let data = f.info.srcs.iter().position(|s| s.name.contains("data"));
-            let data = data.and_then(|i| f.inst.srcs.get(i)?.regs());
+            let data = f.inst.srcs.get(f.data.trailing_zeros() as usize).and_then(|o| o.regs());
             let known = &self.waves[w.index as usize].known;
             let defined = data.is_none_or(|r| known.lanes(r.first.offset(dword as u16)) >> lane & 1 == 1);
             match self.saved.get_mut(&(addr / 4)) {
@@ -159,11 +165,11 @@ impl Checker {
     }
 
     /// Queues an operation on its counters.
-    fn queue(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, mut touched: Vec<Touched>, dma: bool) {
+    fn queue(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, mut touched: Touches, dma: bool) {
         let flags = f.info.flags;
         let loads = flags.has(Flags::LOAD) || (flags.has(Flags::ATOMIC) && !f.inst.dsts.is_empty());
-        let mut fills: Vec<Regs> = match f.info.pipe {
-            Pipe::Vmem if !loads => Vec::new(),
+        let mut fills: Fills = match f.info.pipe {
+            Pipe::Vmem if !loads => Fills::new(),
             _ => f.inst.dsts.iter().filter_map(|o| o.regs()).collect(),
         };
         // A flat access that goes to memory in all lanes behaves like a global one; whether it does is known here.
@@ -211,11 +217,11 @@ impl Checker {
         size: u64,
         access: Access,
     ) -> Result<bool, FaultKind> {
-        let mut found = holder(&self.allocations, addr, size);
+        let mut found = self.holder(addr, size);
         if found.is_none() && l.options.services.attend.is_some() {
             // The kernel may have asked for memory since the launch began.
-            self.allocations = l.memory.snapshot();
-            found = holder(&self.allocations, addr, size);
+            self.look_again(l);
+            found = self.holder(addr, size);
         }
         let Some(found) = found else {
             let (store, size) = (access != Access::Read, size as u32);
@@ -240,6 +246,22 @@ impl Checker {
             })?;
         }
         Ok(found.recorded)
+    }
+
+    /// What is allocated now.
+    pub fn look_again(&mut self, l: &Launch) {
+        self.allocations = l.memory.snapshot();
+        self.held = None;
+    }
+
+    /// The allocation that holds a range.
+    fn holder(&mut self, addr: u64, size: u64) -> Option<Allocation> {
+        let holds = |a: &Allocation| a.start <= addr && addr.saturating_add(size) <= a.start + a.size.next_multiple_of(4);
+        if !self.held.is_some_and(|a| holds(&a)) {
+            let before = self.allocations.partition_point(|a| a.start <= addr);
+            self.held = before.checked_sub(1).map(|i| self.allocations[i]).filter(holds);
+        }
+        self.held
     }
 
     /// Workgroup and number of a wave of the launch.
@@ -279,7 +301,7 @@ impl Checker {
         size: u32,
         access: Access,
         d: &Defined,
-        touched: &mut Vec<Touched>,
+        touched: &mut Touches,
     ) -> Result<(), Problem> {
         let actor = self.actor(w, l);
         let defined = |lane: usize| d.lanes >> lane & 1 == 1;
@@ -360,8 +382,3 @@ fn byte_of(kind: &FaultKind) -> Option<u64> {
     }
 }
 
-/// The allocation that holds a range.
-fn holder(list: &[Allocation], addr: u64, size: u64) -> Option<Allocation> {
-    let found = list.partition_point(|a| a.start <= addr).checked_sub(1).map(|i| list[i]);
-    found.filter(|a| addr + size <= a.start + a.size.next_multiple_of(4))
-}

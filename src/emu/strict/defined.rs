@@ -182,12 +182,11 @@ impl Known {
     /// Undefined values must not decide: branches, EXEC, addresses. The data of a store to scratch (`saves`) need not be
     /// defined.
     pub fn decides(&self, w: &Wave, f: &Facts, exec: u64, d: &Defined, saves: bool) -> Result<(), Problem> {
-        let flags = f.info.flags;
-        let memory = flags.has(Flags::LOAD) || flags.has(Flags::STORE) || flags.has(Flags::ATOMIC);
-        let writes_exec = f.writes.iter().any(|r| r.first == Reg::EXEC_LO);
-        if !(flags.has(Flags::BRANCH) || writes_exec || memory) {
+        if !f.decides {
             return Ok(());
         }
+        let flags = f.info.flags;
+        let memory = flags.has(Flags::LOAD) || flags.has(Flags::STORE) || flags.has(Flags::ATOMIC);
         if memory && f.info.pipe != Pipe::Smem && exec == 0 {
             return Ok(());
         }
@@ -196,7 +195,7 @@ impl Known {
         }
         let lds = f.info.pipe == Pipe::Lds;
         for (i, o) in f.inst.srcs.iter().enumerate() {
-            let data = f.info.srcs.get(i).is_some_and(|s| s.name.contains("data"));
+            let data = f.data >> i & 1 == 1;
             if !(data && (lds || saves))
                 && let Some(r) = o.regs()
             {

@@ -3,7 +3,8 @@
 use super::registers::RegSet;
 use barewave_isa::action::{Action, Address, Part, Salu, Transfer};
 use barewave_isa::{
-    Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, WaitScheme, op,
+    Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, Traits, WaitScheme,
+    op,
 };
 use std::collections::BTreeMap;
 
@@ -39,6 +40,12 @@ pub struct Facts {
     pub produces: bool,
     /// Scalar registers it uses, where the order of their uses is a hazard.
     pub scalars: Option<ScalarUse>,
+    /// Undefined sources must not decide: a branch, a write of EXEC, a memory operation.
+    pub decides: bool,
+    /// Sources that are the data of a memory operation, a bit each.
+    pub data: u32,
+    /// What rules of hazards call it.
+    pub traits: Traits,
     /// Works on global data share.
     pub gds: bool,
     /// A memory instruction that takes an address from M0.
@@ -120,6 +127,10 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     let (coherent, acquires) = (coherent(target, &inst, info.flags), acquires(&inst, info));
     let meets = matches!(inst.op, op::S_BARRIER | op::S_BARRIER_SIGNAL | op::S_BARRIER_SIGNAL_ISFIRST);
     let gds = inst.mods.get(ModName::Gds) == Some(1);
+    let moves = info.flags.has(Flags::LOAD) || info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
+    let decides = moves || info.flags.has(Flags::BRANCH) || writes.iter().any(|r| r.first == Reg::EXEC_LO);
+    let data = info.srcs.iter().enumerate().map(|(n, s)| u32::from(s.name.contains("data")) << n).sum();
+    let traits = Traits::of(info, &inst);
     let delays = inst.starts().any(|r| r.fix == Fix::Nop);
     let produces = inst.starts().any(|r| r.fix != Fix::Nop);
     Some(Facts {
@@ -139,6 +150,9 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         delays,
         produces,
         scalars,
+        decides,
+        data,
+        traits,
         gds,
         takes_m0,
         meets,

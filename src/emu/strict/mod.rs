@@ -20,6 +20,7 @@ mod waits;
 pub use race::Shadow;
 
 use super::dispatch::Launch;
+use super::exec::vmem::Piece;
 use super::fault::FaultKind;
 use super::memory::Allocation;
 use super::uop::{Space, UOp};
@@ -56,6 +57,10 @@ pub struct Checker {
     reach: Reach,
     needs: Needs,
     allocations: Vec<Allocation>,
+    /// The one that was found last.
+    held: Option<Allocation>,
+    /// Room for the pieces of an access.
+    pieces: Vec<Piece>,
     /// Device addresses of the workgroup's private memory.
     scratch: Range<u64>,
     /// Bytes of private memory that hold undefined values: by dword, a bit for each.
@@ -99,6 +104,8 @@ impl Checker {
             reach: Reach::of(target),
             needs: Needs::default(),
             allocations: Vec::new(),
+            held: None,
+            pieces: Vec::new(),
             scratch: 0..0,
             saved: HashMap::new(),
             first: 0,
@@ -117,7 +124,7 @@ impl Checker {
         self.lds.clear(l.lds_size as u64);
         self.written.fill(0);
         self.saved.clear();
-        self.allocations = l.memory.snapshot();
+        self.look_again(l);
         self.first = id * waves.len() as u64;
         (self.barrier, self.acquired) = (0, 0);
         if let Some(w) = waves.first() {

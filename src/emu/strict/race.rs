@@ -178,7 +178,7 @@ impl Cell {
     /// Last write and read, packed.
     #[inline]
     fn records(&self) -> [u64; 2] {
-        [0, 1].map(|i| self.0[i].load(Ordering::Relaxed))
+        [self.0[0].load(Ordering::Relaxed), self.0[1].load(Ordering::Relaxed)]
     }
 
     /// [`Cell::access`] where no other thread has the cell.

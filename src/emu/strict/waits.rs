@@ -18,6 +18,7 @@ use barewave_isa::{
     Between, Counter, Distance, Fix, Flags, HazardRule, Operand, Pipe, Reg, Regs, Relation, ScalarHistory, Target,
     Traits, WaitScheme, max_fix_reach, max_required_states, op,
 };
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Bytes that an operation touches.
@@ -33,15 +34,20 @@ pub struct Touched {
     pub access: Access,
 }
 
+/// What an operation touches: lanes that lie together are one.
+pub type Touches = SmallVec<[Touched; 2]>;
+/// Registers that an operation fills.
+pub type Fills = SmallVec<[Regs; 2]>;
+
 /// A memory operation that has been issued.
 pub struct Pending {
     pub counter: Counter,
     pub in_order: bool,
-    pub fills: Vec<Regs>,
+    pub fills: Fills,
     /// It fills only these halves of them: low 1, high 2.
     pub halves: u8,
     pub name: &'static str,
-    pub touched: Vec<Touched>,
+    pub touched: Touches,
     /// It is a load from memory to LDS, whose bytes are there only after a wait.
     pub dma: bool,
 }
@@ -294,7 +300,7 @@ impl Issued {
 
 /// Checks an instruction against a rule of memory instructions around a branch, and notes what it is.
 fn crosses(rule: &HazardRule, f: &Facts, (last, branched): &mut (bool, bool)) -> Result<(), Problem> {
-    let traits = Traits::of(f.info, &f.inst);
+    let traits = f.traits;
     let consumer = rule.consumer.holds(f.inst.op, traits);
     if consumer && *branched {
         let what = "a memory instruction of the other kind in front of a branch".into();
@@ -312,13 +318,14 @@ fn crosses(rule: &HazardRule, f: &Facts, (last, branched): &mut (bool, bool)) ->
 
 /// Checks an instruction against a rule of registers that may still be read, and adds what it reads.
 fn overwrites(rule: &HazardRule, f: &Facts, read: &mut Vec<Regs>) -> Result<(), Problem> {
-    let traits = Traits::of(f.info, &f.inst);
+    let traits = f.traits;
     let valu = traits.has(Traits::VALU);
     // what scalar instructions write besides their results is interlocked
     let named = if valu { f.writes.len() } else { f.inst.dsts.len() };
-    let written: Vec<Regs> = f.writes.iter().take(named).copied().filter(|r| !r.first.is_vector()).collect();
+    let mut written = f.writes.iter().take(named).filter(|r| !r.first.is_vector());
+    let writes = written.clone().next().is_some();
     if rule.consumer.holds(f.inst.op, traits)
-        && let Some(w) = written.iter().find(|w| read.iter().any(|r| r.overlaps(**w)))
+        && let Some(w) = written.find(|w| read.iter().any(|r| r.overlaps(**w)))
     {
         let what = format!("a read of {w}");
         return Err((FaultKind::MissingGap { what, wait: format!("what resolves {}", rule.name) }, None));
@@ -331,7 +338,7 @@ fn overwrites(rule: &HazardRule, f: &Facts, read: &mut Vec<Regs>) -> Result<(), 
     let scalars_come = f.wait.as_ref().is_some_and(|w| w.contains(&(Counter::Lgkm, 0)));
     let resolved = match rule.fix {
         Fix::VmVsrc => valu || zero || field(2, 7),
-        Fix::SaSdst => valu && !written.is_empty() || field(0, 1),
+        Fix::SaSdst => valu && writes || field(0, 1),
         Fix::Salu => f.info.pipe == Pipe::Salu && f.wait.is_none() || scalars_come,
         _ => false,
     };
