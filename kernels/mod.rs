@@ -48,6 +48,7 @@ mod small;
 mod softmax;
 mod split;
 mod tile;
+mod topk;
 mod trig;
 mod tuning;
 mod turned;
@@ -354,6 +355,7 @@ pub fn lower(
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
+        StepKind::TopK(best) => topk::lower(&cx, best.largest),
     };
     let mut kernels = kernels.map_err(unsupported)?;
     for k in &mut kernels {

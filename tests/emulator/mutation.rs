@@ -594,7 +594,7 @@ fn every_drop_in_our_kernels_is_noticed_or_harmless() {
     let kinds: BTreeSet<&str> = models.iter().flat_map(|m| m.1.steps.iter().map(|s| s.kind.name())).collect();
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        ["conv", "matmul", "normalize", "packed", "pointwise", "pool", "program", "reduce", "scan", "softmax"],
+        ["conv", "matmul", "normalize", "packed", "pointwise", "pool", "program", "reduce", "scan", "softmax", "topk"],
         "every family of kernels"
     );
     let jobs = models.iter().flat_map(|m| TARGETS.map(|t| (m, t))).filter(|(m, t)| drawn(&format!("{} {t}", m.0)));

@@ -14,6 +14,7 @@ pub mod recurrent;
 mod reduce;
 mod scan;
 mod softmax;
+mod topk;
 mod window;
 
 pub use attention::Attention;
@@ -27,6 +28,7 @@ pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use scan::Scan;
 pub use softmax::Softmax;
+pub use topk::TopK;
 pub use window::Window;
 
 use super::fused::Step;
@@ -76,6 +78,8 @@ pub enum StepKind {
     Program(Program),
     /// A recurrent layer.
     Recurrent(Recurrent),
+    /// Places of the best elements of lines.
+    TopK(TopK),
 }
 
 /// The one place where a kind is looked up.
@@ -96,6 +100,7 @@ impl Deref for StepKind {
             StepKind::Normed(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
+            StepKind::TopK(k) => k,
         }
     }
 }
