@@ -35,9 +35,7 @@ impl TopK {
 
     fn order(&self, a: Scalar, b: Scalar) -> Ordering {
         let by = match (a, b) {
-            (Scalar::Float(a), Scalar::Float(b)) => {
-                a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
-            }
+            (Scalar::Float(a), Scalar::Float(b)) => a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
             _ => a.as_i64().cmp(&b.as_i64()),
         };
         if self.largest { by.reverse() } else { by }

@@ -216,17 +216,20 @@ const ROUNDS: usize = 128;
 /// Where the best of each of so many pieces of lines are, in type `dtype` and one piece's behind the other's, by a kernel of their own.
 fn topk(cx: &mut Lowering<'_>, lines: &Lines, pieces: usize, &Best { k, largest }: &Best, dtype: DType) -> Lazy {
     let Lines { outer, n, inner, .. } = *lines;
-    let offset = lines.data.view.offset;
-    let view = View { offset, ..View::dense(&[outer, n, inner]) }.permuted(&[0, 2, 1]);
+    let view = View { offset: lines.data.view.offset, ..View::dense(&[outer, n, inner]) };
+    // The dimension goes last, and comes back afterwards.
+    let view = if inner == 1 { view.reshaped(&[outer, n]).unwrap_or(view) } else { view.permuted(&[0, 2, 1]) };
+    let mut dims = view.dims[..view.rank() - 1].to_vec();
+    dims.extend([pieces, k]);
     let data = Access::new(lines.data.tensor, view);
-    let mut places = cx.produce(StepKind::TopK(TopK { largest }), vec![data], &[outer, inner, pieces, k], DType::I32);
+    let mut places = cx.produce(StepKind::TopK(TopK { largest }), vec![data], &dims, DType::I32);
     if dtype != DType::I32 {
         let mut e = Expr::new();
         let place = e.push_acc(DType::I32);
         let place = e.cast(place, dtype);
         places.expr = e.finish(place);
     }
-    let places = cx.permute(places, &[0, 2, 3, 1]);
+    let places = if inner == 1 { places } else { cx.permute(places, &[0, 2, 3, 1]) };
     places.reshaped(&[outer, pieces * k, inner])
 }
 
