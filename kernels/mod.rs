@@ -293,9 +293,11 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let apart = |step: &Step| sized::fits(graph, step);
     let attending = crate::graph::attend(next, apart, |graph, step| attention::fits(graph, step, target)).or(beside);
     let next = attending.as_ref().unwrap_or(graph);
+    let caching = crate::graph::keep_caches(next, |graph, step| attention::fits(graph, step, target)).or(attending);
+    let next = caching.as_ref().unwrap_or(graph);
     let narrow =
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
-            .or(attending);
+            .or(caching);
     let next = narrow.as_ref().unwrap_or(graph);
     let finished = crate::graph::finish_with_norms(next, |graph, step| {
         graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES

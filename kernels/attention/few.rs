@@ -5,6 +5,9 @@
 //! the results run along as they do in tiles of keys ([`super`]), of each team for itself. Then teams meet in LDS, relative to the
 //! largest maximum of all, and workitems add up a column each. Where workgroups share the keys, the last one to end puts together what
 //! all have left ([`split`](super::super::split)). All orders are fixed.
+//!
+//! Where the step writes the caches that it reads, a team loads a line of what there was of them, or takes the new one that it holds,
+//! and stores it: every line has one team.
 
 use super::super::address::{self, Offset};
 use super::super::choice::Machine;
@@ -16,7 +19,7 @@ use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Writer, epilogue, expr, la
 use super::plan::Extents;
 use super::{LOWEST, scale_of};
 use crate::graph::expr::Expr;
-use crate::graph::fused::{Attention, FusedGraph, Step};
+use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
 use crate::graph::view::View;
 use crate::mir::{BlockId, Gen, MInst, Part, Pipeline, Type, dot_instruction};
 use crate::tensor::DType;
@@ -64,23 +67,33 @@ pub(super) struct Few {
     rounds: u32,
     /// Workgroups that share the keys.
     parts: u32,
+    /// Lines are stored as well.
+    cached: bool,
 }
 
 impl Few {
     /// The way that takes least time, and its cycles; none where queries are many, or operands do not lie in whole lines.
     pub fn of(graph: &FusedGraph, step: &Step, e: Extents, target: Target) -> Option<(f64, Few)> {
+        let StepKind::Attention(kind) = &step.kind else { return None };
         let t = graph.tensor(step.inputs[0].tensor).dtype;
         let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
         let alike = step.inputs[..3].iter().all(|a| graph.tensor(a.tensor).dtype == t);
         let small = |bytes: usize| bytes < MAX_TENSOR_BYTES;
         let near = step.inputs.iter().chain([&step.output]).all(|a| small(graph.tensor(a.tensor).bytes()));
         let r = step.output.view.rank();
-        let lines = [(0, r - 1), (1, r - 2), (2, r - 1)].into_iter().all(|(i, dense)| {
+        let caches = kind.caches().zip([r - 2, r - 2, r - 1, r - 1]);
+        let lines = [(0, r - 1), (1, r - 2), (2, r - 1)].into_iter().chain(caches).all(|(i, dense)| {
             let v = &step.inputs[i].view;
             let whole = |elements: i64| elements >= 0 && (elements * t.size() as i64) % 4 == 0;
             let apart = (0..r).filter(|d| *d != dense && v.dims[*d] > 1);
             v.strides[dense] == 1 && whole(v.offset) && apart.into_iter().all(|d| whole(v.strides[d]))
         });
+        // Each line is one workgroup's.
+        let shared =
+            |i: usize| (0..r - 2).any(|d| step.inputs[i].view.dims[d] > 1 && step.inputs[i].view.strides[d] == 0);
+        if kind.cached && (shared(1) || shared(2)) {
+            return None;
+        }
         let each = RUN / t.size() as u32;
         let whole = [e.depth, e.width].into_iter().all(|n| n.is_multiple_of(each as usize));
         let team = (e.depth.max(e.width) as u32 / each).next_power_of_two();
@@ -93,7 +106,7 @@ impl Few {
         }
         let dots = dots(target, t);
         let of = |abreast: u32, rounds: u32| {
-            let few = Few { e, team, each, abreast, rounds, parts: 1 };
+            let few = Few { e, team, each, abreast, rounds, parts: 1, cached: kind.cached };
             let parts = (e.keys as u32).div_ceil(few.chunk());
             Few { parts, ..few }
         };
@@ -170,7 +183,8 @@ impl Few {
         let work = f64::from(instructions) * m.issue * waves * f64::from(groups.div_ceil(info.cus));
         let turns = groups.div_ceil(info.cus * BESIDE);
         let alone = f64::from(turns) * (WAITS + f64::from(self.rounds) * m.latency);
-        let bytes = (self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size) as f64;
+        let lines = self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size;
+        let bytes = (lines * (1 + usize::from(self.cached))) as f64;
         if self.parts == 1 {
             return queued([work + alone, bytes / m.memory]) + m.launch;
         }
@@ -221,6 +235,12 @@ struct Keys<'a> {
     score: Option<&'a Expr>,
 }
 
+/// A new key and value, as the lanes of a team have them, and where they go.
+struct New {
+    start: Part,
+    lines: [Part; 2],
+}
+
 pub(super) fn lower(cx: &Cx, kind: &Attention, few: &Few) -> Res<Vec<Kernel>> {
     let mut w = cx.kernel(ITEMS);
     let dims = &cx.step.output.view.dims;
@@ -267,7 +287,7 @@ impl Keys<'_> {
     /// The maximum, sum and results of each query, of the team's keys.
     fn walk(&self, w: &mut Writer) -> Res<Vec<State>> {
         let (few, float) = (self.few, self.float);
-        for i in 0..3 + self.kind.operands {
+        for i in 0..self.kind.caches().end {
             w.buffer(self.cx, Arg::Input(i))?;
         }
         let view = &self.cx.step.inputs[0].view;
@@ -282,6 +302,7 @@ impl Keys<'_> {
             .into_iter()
             .map(|raw| if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, raw) })
             .collect();
+        let new = if self.kind.cached { Some(self.new(w)?) } else { None };
         let states: Vec<State> = (0..few.queries())
             .map(|_| State {
                 max: float.held(&mut w.b, LOWEST),
@@ -290,25 +311,31 @@ impl Keys<'_> {
             })
             .collect();
         if few.rounds == 1 {
-            self.round(w, &queries, &states, self.first)?;
+            self.round(w, &queries, &states, self.first, &new)?;
             return Ok(states);
         }
         let node = w.b.begin_loop("keys");
         let first = w.b.mad(node.counter(), few.round(), self.first);
-        self.round(w, &queries, &states, first)?;
+        self.round(w, &queries, &states, first, &new)?;
         w.b.end_loop(node, few.rounds, 1, Pipeline::Off, false);
         Ok(states)
     }
 
     /// Lines of K or V of the team's keys from `first` on.
     fn lines(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>]) -> Res<Vec<Part>> {
+        let buf = w.buffer(self.cx, Arg::Input(i))?;
+        let places = self.places(w, (i, i), first, insides);
+        Ok(places.into_iter().map(|at| w.b.load(buf, 4, at.reg.unwrap_or(first), 0u32, at.imm)).collect())
+    }
+
+    /// Where the team's part of lines is from `first` on, of operand `i`, which is one of K or V as `of` says.
+    fn places(&self, w: &mut Writer, (i, of): (usize, usize), first: Part, insides: &[Option<Part>]) -> Vec<Offset> {
         let (few, view) = (self.few, &self.cx.step.inputs[i].view);
         let r = view.rank();
         let (length, stride) =
-            if i == 1 { (few.e.depth, view.strides[r - 1]) } else { (few.e.width, view.strides[r - 2]) };
+            if of == 1 { (few.e.depth, view.strides[r - 1]) } else { (few.e.width, view.strides[r - 2]) };
         let outer = self.outer(w, view, self.size() as usize);
         let own = w.b.mul(self.member, RUN);
-        let buf = w.buffer(self.cx, Arg::Input(i))?;
         let pitch = stride as u32 * self.size();
         let at = w.b.mad(first, pitch, own);
         let at = outer.reg.map_or(at, |r| w.b.add(at, r));
@@ -321,13 +348,84 @@ impl Keys<'_> {
                 (a, b) => a.or(b),
             };
             let at = mask.map_or(at, |m| w.b.guard(m, at));
-            out.push(w.b.load(buf, 4, at, 0u32, outer.imm + u * few.teams() * pitch));
+            out.push(Offset { reg: Some(at), imm: outer.imm + u * few.teams() * pitch });
         }
-        Ok(out)
+        out
+    }
+
+    /// The new key and value.
+    fn new(&self, w: &mut Writer) -> Res<New> {
+        let caches = self.kind.caches().start;
+        let arg = Arg::Input(caches + 4);
+        let (t, view) = (self.cx.dtype(arg), &self.cx.step.inputs[caches + 4].view);
+        let at = self.outer(w, view, t.size());
+        let buf = w.buffer(self.cx, arg)?;
+        let start = match values::load(&mut w.b, t, buf, at) {
+            Value::Pair(p) => p.dword(0),
+            one => one.reg(&mut w.b),
+        };
+        let start = w.b.uniform(start);
+        let zero = w.b.to_vector(0u32);
+        let mut line = |i: usize, of: usize| -> Res<Part> {
+            let buf = w.buffer(self.cx, Arg::Input(i))?;
+            let at = self.places(w, (i, of), zero, &[None])[0];
+            Ok(w.b.load(buf, 4, at.reg.unwrap_or(zero), 0u32, at.imm))
+        };
+        Ok(New { start, lines: [line(caches + 1, 1)?, line(caches + 3, 2)?] })
+    }
+
+    /// Lines of K or V of the team's keys from `first` on, of a cache and the new one.
+    fn cached(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>], new: &New) -> Res<Vec<Part>> {
+        let (few, past) = (self.few, self.kind.caches().start + 2 * (i - 1));
+        let r = self.cx.step.output.view.rank();
+        let room = self.cx.step.inputs[past].view.dims[if i == 1 { r - 1 } else { r - 2 }] as u32;
+        let there: Vec<Option<Part>> = (0..few.abreast)
+            .zip(insides)
+            .map(|(u, inside)| {
+                // What is behind the room is behind the keys, too, where these are no more.
+                let limit = room.saturating_sub(u * few.teams());
+                match room < few.e.keys as u32 {
+                    true => Some(w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])),
+                    false => *inside,
+                }
+            })
+            .collect();
+        let buf = w.buffer(self.cx, Arg::Input(past))?;
+        let places = self.places(w, (past, i), first, &there);
+        let all: Vec<Part> =
+            places.into_iter().map(|at| w.b.load(buf, 4, at.reg.unwrap_or(first), 0u32, at.imm)).collect();
+        let chosen = all.into_iter().zip(0..).map(|(old, u)| {
+            let place = w.b.sub(new.start, u * few.teams());
+            let fresh = w.b.op(Gen::CmpEq.of(Type::U32), &[place.into(), first.into()]);
+            let line = w.b.v(4);
+            for d in 0..4 {
+                let x = w.b.select(fresh, new.lines[i - 1].dword(d), old.dword(d));
+                w.b.copy_into(line.dword(d), x);
+            }
+            line
+        });
+        Ok(chosen.collect())
+    }
+
+    /// Stores lines where they are read from next time.
+    fn keep(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>], lines: &[Part]) -> Res<()> {
+        let buf = w.buffer(self.cx, Arg::Input(i))?;
+        let places = self.places(w, (i, i), first, insides);
+        for (at, line) in places.into_iter().zip(lines) {
+            w.b.store(buf, *line, at.reg.unwrap_or(first), 0u32, at.imm);
+        }
+        Ok(())
     }
 
     /// Takes the team's keys of a round.
-    fn round(&self, w: &mut Writer, queries: &[Vec<Part>], states: &[State], first: Part) -> Res<()> {
+    fn round(
+        &self,
+        w: &mut Writer,
+        queries: &[Vec<Part>],
+        states: &[State],
+        first: Part,
+        new: &Option<New>,
+    ) -> Res<()> {
         let (few, float) = (self.few, self.float);
         let open = few.parts * few.chunk() > few.e.keys as u32;
         let insides: Vec<Option<Part>> = (0..few.abreast)
@@ -336,8 +434,14 @@ impl Keys<'_> {
                 open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]))
             })
             .collect();
-        let k = self.lines(w, 1, first, &insides)?;
-        let v = self.lines(w, 2, first, &insides)?;
+        let [k, v] = match new {
+            Some(new) => {
+                let [k, v] = [self.cached(w, 1, first, &insides, new)?, self.cached(w, 2, first, &insides, new)?];
+                [(1, &k), (2, &v)].into_iter().try_for_each(|(i, raw)| self.keep(w, i, first, &insides, raw))?;
+                [k, v]
+            }
+            None => [self.lines(w, 1, first, &insides)?, self.lines(w, 2, first, &insides)?],
+        };
         let mut scores = Vec::new();
         for raw in &k {
             let line = if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, *raw) };

@@ -7,7 +7,7 @@ use super::super::tile::{Form, Layout, Tile, Types};
 use super::super::{MAX_TENSOR_BYTES, values};
 use super::few::Few;
 use super::shares::{Shares, Work};
-use crate::graph::fused::{FusedGraph, Step, StepKind};
+use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
 use crate::mir::{Type, matrix_instruction};
 use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Operand};
@@ -123,13 +123,14 @@ pub(super) fn grouped(step: &Step) -> Option<Step> {
         return None;
     }
     let mut out = step.clone();
-    let queries = |i: usize| i != 1 && i != 2;
-    for (_, a) in out.inputs.iter_mut().enumerate().filter(|(i, _)| queries(*i)) {
-        a.view.dims.swap(group, query);
-        a.view.strides.swap(group, query);
-    }
-    for a in &mut out.inputs[1..3] {
-        a.view.dims[group] = 1;
+    let caches = kind.caches();
+    for (i, a) in out.inputs.iter_mut().enumerate() {
+        if i == 1 || i == 2 || caches.contains(&i) {
+            a.view.dims[group] = 1;
+        } else {
+            a.view.dims.swap(group, query);
+            a.view.strides.swap(group, query);
+        }
     }
     out.output.view.dims.swap(group, query);
     out.output.view.strides.swap(group, query);
@@ -476,11 +477,22 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
     let grouped = grouped(step);
     let step = grouped.as_ref().unwrap_or(step);
     let t = graph.tensor(step.inputs[0].tensor).dtype;
-    let tiles = Plan::of(graph, step, target).map(|(clocks, plan)| (clocks, How::Tiles(plan)));
+    let tiles = Plan::of(graph, step, target);
     let few = Few::of(graph, step, extents(step), target).map(|(clocks, few)| (clocks, How::Few(few)));
-    let (clocks, best) = tiles.into_iter().chain(few).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let machine = Machine::of(target);
     let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
-    (clocks < apart(target, &Machine::of(target), types, &several, t)).then_some(best)
+    let others = apart(target, &machine, types, &several, t);
+    let cached = matches!(&step.kind, StepKind::Attention(Attention { cached: true, .. }));
+    if cached {
+        // Caches are copied before any other way.
+        let bytes: usize = step.inputs[1..3].iter().map(|a| 2 * a.view.len() * t.size()).sum();
+        let copies = bytes as f64 / machine.memory + 2.0 * (machine.launch + machine.ends);
+        let others = tiles.map_or(others, |(clocks, _)| clocks.min(others));
+        return few.filter(|(clocks, _)| *clocks < others + copies).map(|(_, few)| few);
+    }
+    let tiles = tiles.map(|(clocks, plan)| (clocks, How::Tiles(plan)));
+    let (clocks, best) = tiles.into_iter().chain(few).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (clocks < others).then_some(best)
 }
 
 /// True when there is a kernel for an attention, and it seems quicker than several.

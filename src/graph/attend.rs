@@ -196,7 +196,7 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
         inputs.push(access(a, with_rows(&a.view, rows2, &rows)?));
     }
     let output = access(&values.output, with_rows(&values.output.view, rows2, &rows)?);
-    let kind = StepKind::Attention(Attention { score, operands: n as usize, causal, masked });
+    let kind = StepKind::Attention(Attention { score, operands: n as usize, causal, masked, cached: false });
     let name = format!("{}+{}+{}", scores.name, middle.name, values.name);
     Some(Step { name, kind, inputs, expr, output })
 }
