@@ -302,7 +302,7 @@ impl Keys<'_> {
             .into_iter()
             .map(|raw| if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, raw) })
             .collect();
-        let new = if self.kind.cached { Some(self.new(w)?) } else { None };
+        let new = if self.kind.cached { Some(self.held(w)?) } else { None };
         let states: Vec<State> = (0..few.queries())
             .map(|_| State {
                 max: float.held(&mut w.b, LOWEST),
@@ -354,7 +354,7 @@ impl Keys<'_> {
     }
 
     /// The new key and value.
-    fn new(&self, w: &mut Writer) -> Res<New> {
+    fn held(&self, w: &mut Writer) -> Res<New> {
         let caches = self.kind.caches().start;
         let arg = Arg::Input(caches + 4);
         let (t, view) = (self.cx.dtype(arg), &self.cx.step.inputs[caches + 4].view);

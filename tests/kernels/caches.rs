@@ -112,7 +112,7 @@ fn attention_puts_caches_together() {
         Caches { had: vec![332], room: 333, heads: [4, 1], ..plain.clone() },
         // Several sequences, one of which has more than there is room for.
         Caches { had: vec![5, 17, 40], room: 40, heads: [6, 2], size: 128, ..plain.clone() },
-        Caches { had: vec![700, 3], room: 700, dtype: DType::BF16, heads: [2, 1], size: 72, ..plain.clone() },
+        Caches { had: vec![700, 3], room: 700, dtype: DType::BF16, heads: [2, 1], size: 72 },
         Caches { had: vec![90, 91], room: 95, dtype: DType::F32, size: 80, ..plain.clone() },
     ];
     for target in TARGETS {

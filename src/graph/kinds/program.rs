@@ -135,7 +135,7 @@ impl Coder {
     }
 
     /// Says what the program is as a whole.
-    pub fn is_scattered(&mut self, whole: Scattered) {
+    pub fn scatters(&mut self, whole: Scattered) {
         self.scattered = Some(whole);
     }
 

@@ -244,7 +244,7 @@ pub(super) fn tensor_scatter(cx: &mut Lowering<'_>) -> Res<()> {
     let zeros = matches!(old.fill, Scalar::Float(x) if x == 0.0) || old.fill == Scalar::Int(0);
     let y = cx.program(operands, &shape, |c| {
         if starts.is_some() && old.held.is_some() && zeros && !circular {
-            c.is_scattered(Scattered { axis, start: last });
+            c.scatters(Scattered { axis, start: last });
         }
         let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
         let old = old.load(c, &at, axis);
