@@ -9,22 +9,24 @@
 //! Where the step writes the caches that it reads, a team loads a line of what there was of them, or takes the new one that it holds,
 //! and stores it: every line has one team.
 
+mod caches;
+
 use super::super::address::{self, Offset};
 use super::super::choice::Machine;
 use super::super::error::Res;
 use super::super::float::Float;
 use super::super::split::{IN_FLIGHT, Shared};
 use super::super::values::{self, Value};
-use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Writer, epilogue, expr, lanes};
-use super::plan::Extents;
+use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, expr, lanes};
+use super::plan::{self, Extents};
 use super::{LOWEST, scale_of};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
-use crate::graph::view::View;
 use crate::mir::{BlockId, Gen, MInst, Part, Pipeline, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::gemm::queued;
+use caches::New;
 
 /// Workitems of a workgroup, and bytes of a line that each takes.
 const ITEMS: u32 = 256;
@@ -235,12 +237,6 @@ struct Keys<'a> {
     score: Option<&'a Expr>,
 }
 
-/// A new key and value, as the lanes of a team have them, and where they go.
-struct New {
-    start: Part,
-    lines: [Part; 2],
-}
-
 pub(super) fn lower(cx: &Cx, kind: &Attention, few: &Few) -> Res<Vec<Kernel>> {
     let mut w = cx.kernel(ITEMS);
     let dims = &cx.step.output.view.dims;
@@ -250,13 +246,19 @@ pub(super) fn lower(cx: &Cx, kind: &Attention, few: &Few) -> Res<Vec<Kernel>> {
     let member = w.b.and(item, few.team - 1);
     let team = w.b.shr(item, few.team.trailing_zeros());
     let number = w.b.workgroup_id(2);
-    let first = w.b.mad(number, few.chunk(), team);
     let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
     let float = Float(Type::F32);
     let dots = dots(cx.target, cx.dtype(Arg::Input(0)));
-    let keys = Keys { cx, kind, few, float, dots, batch, member, first, factor, score };
+    let mut keys = Keys { cx, kind, few, float, dots, batch, member, first: team, factor, score };
+    keys.first = match keys.rounds(&mut w) {
+        Some(rounds) => {
+            let before = w.b.mul(number, rounds);
+            w.b.mad(before, few.round(), team)
+        }
+        None => w.b.mad(number, few.chunk(), team),
+    };
     let states = keys.walk(&mut w)?;
     let columns = keys.meet(&mut w, states)?;
     keys.finish(w, number, columns)
@@ -268,8 +270,55 @@ impl Keys<'_> {
     }
 
     /// Offset of an access from its outer dimensions.
-    fn outer(&self, w: &mut Writer, view: &View, size: usize) -> Offset {
-        address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..view.rank() - 2, true)
+    fn outer(&self, w: &mut Writer, arg: Arg) -> Offset {
+        let (i, view) = match arg {
+            Arg::Input(i) => (i, &self.cx.step.inputs[i].view),
+            _ => (self.cx.step.inputs.len(), &self.cx.step.output.view),
+        };
+        let size = self.cx.dtype(arg).size();
+        let told = |d: &usize| plan::told(self.kind, i, view, *d);
+        let Some(first) = (0..view.rank() - 2).find(told) else {
+            return address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..view.rank() - 2, true);
+        };
+        let mut at = address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..first, true);
+        for d in first..view.rank() - 2 {
+            let Some(c) = self.batch[d].filter(|_| view.strides[d] != 0) else { continue };
+            let far = match told(&d) {
+                true => w.number(Number::Stride(i, d)),
+                false => w.b.scalar((view.strides[d] * size as i64) as u32),
+            };
+            let far = w.b.mul(c, far);
+            at.reg = Some(at.reg.map_or(far, |r| w.b.add(r, far)));
+        }
+        at
+    }
+
+    /// Asks for all numbers that the kernel is told, before its loop.
+    fn ask(&self, w: &mut Writer) {
+        let r = self.cx.step.output.view.rank();
+        for (i, a) in self.cx.step.inputs[..self.kind.caches().end].iter().enumerate() {
+            for d in (0..r).filter(|d| plan::told(self.kind, i, &a.view, *d)) {
+                w.number(Number::Stride(i, d));
+            }
+            if let Some(d) = plan::along_keys(self.kind, i, r)
+                .filter(|_| self.kind.any_keys && !(2..self.kind.caches().start).contains(&i))
+            {
+                w.number(Number::Length(i, d));
+            }
+        }
+    }
+
+    /// Rounds of a workgroup, and lanes whose key, `u` steps of teams behind the first, operand `i` has: where the kernel is told.
+    fn rounds(&self, w: &mut Writer) -> Option<Part> {
+        let r = self.cx.step.output.view.rank();
+        self.kind.any_keys.then(|| w.number(Number::Pieces(1, r - 1, self.few.parts * self.few.round())))
+    }
+    fn lies_within(&self, w: &mut Writer, i: usize, first: Part, u: u32) -> Part {
+        let r = self.cx.step.output.view.rank();
+        let along = plan::along_keys(self.kind, i, r).unwrap_or(r - 1);
+        let limit = w.number(Number::Length(i, along));
+        let limit = w.b.sub(limit, u * self.few.teams());
+        w.b.op(Gen::CmpGt.of(Type::I32), &[limit.into(), first.into()])
     }
 
     /// Lanes that have a part of a line of `length` elements, where not all do.
@@ -288,10 +337,16 @@ impl Keys<'_> {
     fn walk(&self, w: &mut Writer) -> Res<Vec<State>> {
         let (few, float) = (self.few, self.float);
         for i in 0..self.kind.caches().end {
-            w.buffer(self.cx, Arg::Input(i))?;
+            let r = self.cx.step.output.view.rank();
+            if self.kind.any_keys && plan::along_keys(self.kind, i, r).is_some() {
+                w.any_buffer(self.cx, Arg::Input(i));
+            } else {
+                w.buffer(self.cx, Arg::Input(i))?;
+            }
         }
+        self.ask(w);
         let view = &self.cx.step.inputs[0].view;
-        let outer = self.outer(w, view, self.size() as usize);
+        let outer = self.outer(w, Arg::Input(0));
         let at = w.b.mul(self.member, RUN);
         let at = outer.reg.map_or(at, |r| w.b.add(at, r));
         let at = self.has(w, few.e.depth).map_or(at, |m| w.b.guard(m, at));
@@ -310,14 +365,17 @@ impl Keys<'_> {
                 results: (0..few.each).map(|_| float.held(&mut w.b, 0.0)).collect(),
             })
             .collect();
-        if few.rounds == 1 {
+        if few.rounds == 1 && !self.kind.any_keys {
             self.round(w, &queries, &states, self.first, &new)?;
             return Ok(states);
         }
         let node = w.b.begin_loop("keys");
         let first = w.b.mad(node.counter(), few.round(), self.first);
         self.round(w, &queries, &states, first, &new)?;
-        w.b.end_loop(node, few.rounds, 1, Pipeline::Off, false);
+        match self.rounds(w) {
+            Some(rounds) => w.b.end_loop(node, rounds, 1, Pipeline::Off, false),
+            None => w.b.end_loop(node, few.rounds, 1, Pipeline::Off, false),
+        }
         Ok(states)
     }
 
@@ -334,7 +392,7 @@ impl Keys<'_> {
         let r = view.rank();
         let (length, stride) =
             if of == 1 { (few.e.depth, view.strides[r - 1]) } else { (few.e.width, view.strides[r - 2]) };
-        let outer = self.outer(w, view, self.size() as usize);
+        let outer = self.outer(w, Arg::Input(i));
         let own = w.b.mul(self.member, RUN);
         let pitch = stride as u32 * self.size();
         let at = w.b.mad(first, pitch, own);
@@ -353,70 +411,6 @@ impl Keys<'_> {
         out
     }
 
-    /// The new key and value.
-    fn held(&self, w: &mut Writer) -> Res<New> {
-        let caches = self.kind.caches().start;
-        let arg = Arg::Input(caches + 4);
-        let (t, view) = (self.cx.dtype(arg), &self.cx.step.inputs[caches + 4].view);
-        let at = self.outer(w, view, t.size());
-        let buf = w.buffer(self.cx, arg)?;
-        let start = match values::load(&mut w.b, t, buf, at) {
-            Value::Pair(p) => p.dword(0),
-            one => one.reg(&mut w.b),
-        };
-        let start = w.b.uniform(start);
-        let zero = w.b.to_vector(0u32);
-        let mut line = |i: usize, of: usize| -> Res<Part> {
-            let buf = w.buffer(self.cx, Arg::Input(i))?;
-            let at = self.places(w, (i, of), zero, &[None])[0];
-            Ok(w.b.load(buf, 4, at.reg.unwrap_or(zero), 0u32, at.imm))
-        };
-        Ok(New { start, lines: [line(caches + 1, 1)?, line(caches + 3, 2)?] })
-    }
-
-    /// Lines of K or V of the team's keys from `first` on, of a cache and the new one.
-    fn cached(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>], new: &New) -> Res<Vec<Part>> {
-        let (few, past) = (self.few, self.kind.caches().start + 2 * (i - 1));
-        let r = self.cx.step.output.view.rank();
-        let room = self.cx.step.inputs[past].view.dims[if i == 1 { r - 1 } else { r - 2 }] as u32;
-        let there: Vec<Option<Part>> = (0..few.abreast)
-            .zip(insides)
-            .map(|(u, inside)| {
-                // What is behind the room is behind the keys, too, where these are no more.
-                let limit = room.saturating_sub(u * few.teams());
-                match room < few.e.keys as u32 {
-                    true => Some(w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])),
-                    false => *inside,
-                }
-            })
-            .collect();
-        let buf = w.buffer(self.cx, Arg::Input(past))?;
-        let places = self.places(w, (past, i), first, &there);
-        let all: Vec<Part> =
-            places.into_iter().map(|at| w.b.load(buf, 4, at.reg.unwrap_or(first), 0u32, at.imm)).collect();
-        let chosen = all.into_iter().zip(0..).map(|(old, u)| {
-            let place = w.b.sub(new.start, u * few.teams());
-            let fresh = w.b.op(Gen::CmpEq.of(Type::U32), &[place.into(), first.into()]);
-            let line = w.b.v(4);
-            for d in 0..4 {
-                let x = w.b.select(fresh, new.lines[i - 1].dword(d), old.dword(d));
-                w.b.copy_into(line.dword(d), x);
-            }
-            line
-        });
-        Ok(chosen.collect())
-    }
-
-    /// Stores lines where they are read from next time.
-    fn keep(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>], lines: &[Part]) -> Res<()> {
-        let buf = w.buffer(self.cx, Arg::Input(i))?;
-        let places = self.places(w, (i, i), first, insides);
-        for (at, line) in places.into_iter().zip(lines) {
-            w.b.store(buf, *line, at.reg.unwrap_or(first), 0u32, at.imm);
-        }
-        Ok(())
-    }
-
     /// Takes the team's keys of a round.
     fn round(
         &self,
@@ -430,6 +424,9 @@ impl Keys<'_> {
         let open = few.parts * few.chunk() > few.e.keys as u32;
         let insides: Vec<Option<Part>> = (0..few.abreast)
             .map(|u| {
+                if self.kind.any_keys {
+                    return Some(self.lies_within(w, 1, first, u));
+                }
                 let limit = (few.e.keys as u32).saturating_sub(u * few.teams());
                 open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]))
             })
@@ -509,12 +506,19 @@ impl Keys<'_> {
                     for i in 3..3 + self.kind.operands {
                         let (t, view) = (self.cx.dtype(Arg::Input(i)), &self.cx.step.inputs[i].view);
                         let size = t.size() as i64;
-                        let outer = self.outer(w, view, t.size());
+                        let outer = self.outer(w, Arg::Input(i));
                         let at = w.b.mul(key, (view.strides[r - 1] * size) as i32);
                         let at = outer.reg.map_or(at, |r| w.b.add(at, r));
                         let at = w.b.to_vector(at);
                         let at = inside.map_or(at, |m| w.b.guard(m, at));
-                        let row = (i64::from(q) * view.strides[r - 2] * size) as u32;
+                        let (at, row) = match plan::told(self.kind, i, view, r - 2) {
+                            true => {
+                                let row = w.number(Number::Stride(i, r - 2));
+                                let row = w.b.mul(row, q);
+                                (w.b.add(at, row), 0)
+                            }
+                            false => (at, (i64::from(q) * view.strides[r - 2] * size) as u32),
+                        };
                         let at = Offset { reg: Some(at), imm: outer.imm.wrapping_add(row) };
                         let buf = w.buffer(self.cx, Arg::Input(i))?;
                         loaded[i] = Some(values::load(&mut w.b, t, buf, at));
@@ -635,7 +639,7 @@ impl Keys<'_> {
                     _ => &self.cx.step.output.view,
                 };
                 let (r, size) = (view.rank(), self.cx.dtype(arg).size() as i64);
-                let outer = self.outer(w, view, size as usize);
+                let outer = self.outer(w, arg);
                 let at = w.b.mul(column, (view.strides[r - 1] * size) as i32);
                 let at = w.b.mad(c.query, (view.strides[r - 2] * size) as i32, at);
                 let at = outer.reg.map_or(at, |r| w.b.add(at, r));

@@ -6,6 +6,7 @@ use crate::support::drawn;
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
 use barewave::kernels::{Tuning, joined};
+use barewave::onnx::Dim;
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 
@@ -23,8 +24,8 @@ struct Caches {
 }
 
 impl Caches {
-    /// Runs it on a target; true where no other step copies the caches.
-    fn check(&self, target: &str, seed: u64) -> bool {
+    /// Runs it on a target; true where no other step copies the caches. Where it is open, kernels are told how large these are.
+    fn check(&self, target: &str, seed: u64, open: bool) -> bool {
         let Caches { heads: [hq, hk], room, size, dtype, had } = self;
         let (hq, hk, room, size, dtype, batch) = (*hq, *hk, *room, *size, *dtype, had.len());
         let keys = room.max(had.iter().max().unwrap() + 1);
@@ -48,7 +49,14 @@ impl Caches {
         b.model.opsets.insert("com.microsoft".into(), 1);
         made.iter().for_each(|o| b.output(o));
         b.model.expand();
-        let graph = fuse(&b.model, &Options::default()).unwrap();
+        if open {
+            for input in &mut b.model.graph.inputs[3..5] {
+                let [batch, heads, size] = [batch, hk, size].map(Dim::Known);
+                input.shape = Some(vec![batch, heads, Dim::Symbol("room".into()), size]);
+            }
+        }
+        let dims = if open { [("room".to_string(), room)].into() } else { Default::default() };
+        let graph = fuse(&b.model, &Options { dims, ..Options::default() }).unwrap();
         let (mut session, program) = device::session(&graph, target, true).unwrap();
         let given = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target} {self:?}: {e}")).0;
         let place = |s: usize, h: usize, t: usize, room: usize| ((s * hk + h) * room + t) * size;
@@ -118,7 +126,9 @@ fn attention_puts_caches_together() {
     for target in TARGETS {
         let some = cases.iter().zip(1..).filter(|(_, seed)| drawn(&format!("caches {seed} {target}")));
         for (case, seed) in some {
-            assert!(case.check(target, seed), "{target} {case:?} copies the caches");
+            for open in [false, true] {
+                assert!(case.check(target, seed, open), "{target} {case:?}, open {open}, copies the caches");
+            }
         }
     }
 }

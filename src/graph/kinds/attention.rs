@@ -25,6 +25,8 @@ pub struct Attention {
     /// The step itself writes `in1` and `in2`, before it reads them. Five operands more say what: what there was of `in1`,
     /// `[b..,k,past]`, and one `[b..,k,1]` in it; the same of `in2`; and where that one goes, `[b..,1,1]`. What is neither is 0.
     pub cached: bool,
+    /// Its kernel is told how many keys there are when it is launched, and where they lie.
+    pub any_keys: bool,
 }
 
 impl Attention {
@@ -151,8 +153,8 @@ impl Kind for Attention {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "    score {}, causal {:?}, masked {}, cached {}",
-            self.score, self.causal, self.masked, self.cached
+            "    score {}, causal {:?}, masked {}, cached {}, any keys {}",
+            self.score, self.causal, self.masked, self.cached, self.any_keys
         )
     }
 }
