@@ -10,6 +10,7 @@
 //! and stores it: every line has one team.
 
 mod caches;
+mod scores;
 
 use super::super::address::{self, Offset};
 use super::super::choice::Machine;
@@ -17,7 +18,7 @@ use super::super::error::Res;
 use super::super::float::Float;
 use super::super::split::{IN_FLIGHT, Shared};
 use super::super::values::{self, Value};
-use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, expr, lanes};
+use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, lanes};
 use super::plan::{self, Extents};
 use super::{LOWEST, scale_of};
 use crate::graph::expr::Expr;
@@ -27,6 +28,7 @@ use crate::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::gemm::queued;
 use caches::New;
+use scores::Operands;
 
 /// Workitems of a workgroup, and bytes of a line that each takes.
 const ITEMS: u32 = 256;
@@ -209,6 +211,13 @@ struct State {
     results: Vec<Part>,
 }
 
+/// What is the same in all rounds: queries, the new line of caches, operands of scores that no key has for itself.
+struct Held {
+    queries: Vec<Vec<Part>>,
+    new: Option<New>,
+    fixed: Operands,
+}
+
 /// A column of a query that a workitem has.
 struct Column {
     max: Part,
@@ -358,6 +367,8 @@ impl Keys<'_> {
             .map(|raw| if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, raw) })
             .collect();
         let new = if self.kind.cached { Some(self.held(w)?) } else { None };
+        let fixed = self.operands(w, None)?;
+        let held = Held { queries, new, fixed };
         let states: Vec<State> = (0..few.queries())
             .map(|_| State {
                 max: float.held(&mut w.b, LOWEST),
@@ -366,12 +377,12 @@ impl Keys<'_> {
             })
             .collect();
         if few.rounds == 1 && !self.kind.any_keys {
-            self.round(w, &queries, &states, self.first, &new)?;
+            self.round(w, &held, &states, self.first)?;
             return Ok(states);
         }
         let node = w.b.begin_loop("keys");
         let first = w.b.mad(node.counter(), few.round(), self.first);
-        self.round(w, &queries, &states, first, &new)?;
+        self.round(w, &held, &states, first)?;
         match self.rounds(w) {
             Some(rounds) => w.b.end_loop(node, rounds, 1, Pipeline::Off, false),
             None => w.b.end_loop(node, few.rounds, 1, Pipeline::Off, false),
@@ -379,10 +390,12 @@ impl Keys<'_> {
         Ok(states)
     }
 
-    /// Lines of K or V of the team's keys from `first` on.
+    /// Lines of K or V of the team's keys from `first` on, or what a cache of them has so far.
     fn lines(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>]) -> Res<Vec<Part>> {
-        let buf = w.buffer(self.cx, Arg::Input(i))?;
-        let places = self.places(w, (i, i), first, insides);
+        let from = if self.kind.cached { self.kind.caches().start + 2 * (i - 1) } else { i };
+        let buf = w.buffer(self.cx, Arg::Input(from))?;
+        let there = if self.kind.cached { self.there(w, from, first, insides) } else { insides.to_vec() };
+        let places = self.places(w, (from, i), first, &there);
         Ok(places.into_iter().map(|at| w.b.load(buf, 4, at.reg.unwrap_or(first), 0u32, at.imm)).collect())
     }
 
@@ -412,14 +425,7 @@ impl Keys<'_> {
     }
 
     /// Takes the team's keys of a round.
-    fn round(
-        &self,
-        w: &mut Writer,
-        queries: &[Vec<Part>],
-        states: &[State],
-        first: Part,
-        new: &Option<New>,
-    ) -> Res<()> {
+    fn round(&self, w: &mut Writer, held: &Held, states: &[State], first: Part) -> Res<()> {
         let (few, float) = (self.few, self.float);
         let open = few.parts * few.chunk() > few.e.keys as u32;
         let insides: Vec<Option<Part>> = (0..few.abreast)
@@ -431,18 +437,20 @@ impl Keys<'_> {
                 open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]))
             })
             .collect();
-        let [k, v] = match new {
-            Some(new) => {
-                let [k, v] = [self.cached(w, 1, first, &insides, new)?, self.cached(w, 2, first, &insides, new)?];
-                [(1, &k), (2, &v)].into_iter().try_for_each(|(i, raw)| self.keep(w, i, first, &insides, raw))?;
-                [k, v]
+        // All that is loaded is asked for before any of it is needed.
+        let moving = self.operands(w, Some((first, &insides)))?;
+        let mut raw = [self.lines(w, 1, first, &insides)?, self.lines(w, 2, first, &insides)?];
+        if let Some(new) = &held.new {
+            for (i, lines) in (1..).zip(&mut raw) {
+                self.renewed(w, i, first, lines, new);
+                self.keep(w, i, first, &insides, lines)?;
             }
-            None => [self.lines(w, 1, first, &insides)?, self.lines(w, 2, first, &insides)?],
-        };
+        }
+        let [k, v] = raw;
         let mut scores = Vec::new();
         for raw in &k {
             let line = if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, *raw) };
-            for query in queries {
+            for query in &held.queries {
                 let sum = float.held(&mut w.b, 0.0);
                 for (x, y) in line.iter().zip(query) {
                     match dot_instruction(self.cx.target, Type::F16, Type::F32).filter(|_| self.dots) {
@@ -456,7 +464,7 @@ impl Keys<'_> {
         let scores = lanes::combine(w, few.team, &scores, |w, a, b| {
             Ok(a.iter().zip(b).map(|(x, y)| float.op(&mut w.b, Gen::Add, *x, *y)).collect())
         })?;
-        let scores = self.evaluated(w, scores, first, &insides)?;
+        let scores = self.evaluated(w, scores, first, &insides, [&held.fixed, &moving])?;
         let factor = float.held(&mut w.b, self.factor);
         let lines: Vec<Vec<Part>> = v.iter().map(|raw| self.elements(w, *raw)).collect();
         for (q, state) in states.iter().enumerate() {
@@ -485,58 +493,6 @@ impl Keys<'_> {
         let gone = self.float.sub(&mut w.b, score, max);
         let gone = self.float.mul(&mut w.b, gone, factor);
         w.b.op(Gen::Exp2.of(Type::F32), &[gone.into()])
-    }
-
-    /// The step's expression of the scores of each key and query; what a query does not see is hidden.
-    fn evaluated(
-        &self,
-        w: &mut Writer,
-        mut scores: Vec<Part>,
-        first: Part,
-        insides: &[Option<Part>],
-    ) -> Res<Vec<Part>> {
-        let (few, r) = (self.few, self.cx.step.output.view.rank());
-        let hidden = w.b.to_vector(f32::NEG_INFINITY);
-        for (u, inside) in (0..few.abreast).zip(insides) {
-            let key = if u > 0 { w.b.add(first, u * few.teams()) } else { first };
-            for q in 0..few.queries() {
-                let s = &mut scores[(u * few.queries() + q) as usize];
-                if let Some(score) = self.score {
-                    let mut loaded = vec![None; self.cx.step.inputs.len()];
-                    for i in 3..3 + self.kind.operands {
-                        let (t, view) = (self.cx.dtype(Arg::Input(i)), &self.cx.step.inputs[i].view);
-                        let size = t.size() as i64;
-                        let outer = self.outer(w, Arg::Input(i));
-                        let at = w.b.mul(key, (view.strides[r - 1] * size) as i32);
-                        let at = outer.reg.map_or(at, |r| w.b.add(at, r));
-                        let at = w.b.to_vector(at);
-                        let at = inside.map_or(at, |m| w.b.guard(m, at));
-                        let (at, row) = match plan::told(self.kind, i, view, r - 2) {
-                            true => {
-                                let row = w.number(Number::Stride(i, r - 2));
-                                let row = w.b.mul(row, q);
-                                (w.b.add(at, row), 0)
-                            }
-                            false => (at, (i64::from(q) * view.strides[r - 2] * size) as u32),
-                        };
-                        let at = Offset { reg: Some(at), imm: outer.imm.wrapping_add(row) };
-                        let buf = w.buffer(self.cx, Arg::Input(i))?;
-                        loaded[i] = Some(values::load(&mut w.b, t, buf, at));
-                    }
-                    let input = |i: u32| loaded[i as usize].unwrap_or(Value::Word(0u32.into()));
-                    *s = expr::eval(&mut w.b, score, &input, Some(Value::Word((*s).into())))?.reg(&mut w.b);
-                }
-                if let Some(past) = self.kind.causal {
-                    let last = w.b.to_vector((past + i64::from(q)) as i32 as u32);
-                    let seen = w.b.op(Gen::CmpGe.of(Type::I32), &[last.into(), key.into()]);
-                    *s = w.b.select(seen, *s, hidden);
-                }
-                if let Some(inside) = inside {
-                    *s = w.b.select(*inside, *s, hidden);
-                }
-            }
-        }
-        Ok(scores)
     }
 
     /// Adds up what the teams have found, a column in each workitem: of all queries, some at a time.

@@ -3,7 +3,7 @@
 use super::super::super::error::Res;
 use super::super::super::values::{self, Value};
 use super::super::super::{Arg, Writer};
-use super::Keys;
+use super::{Keys, plan};
 use crate::mir::{Gen, Part, Type};
 
 /// A new key and value, as the lanes of a team have them, and where they go.
@@ -34,47 +34,43 @@ impl Keys<'_> {
         Ok(New { start, lines: [line(caches + 1, 1)?, line(caches + 3, 2)?] })
     }
 
-    /// Lines of K or V of the team's keys from `first` on, of a cache and the new one.
-    pub(super) fn cached(
+    /// Lanes whose keys from `first` on a cache has so far, operand `past`.
+    pub(super) fn there(
         &self,
         w: &mut Writer,
-        i: usize,
+        past: usize,
         first: Part,
         insides: &[Option<Part>],
-        new: &New,
-    ) -> Res<Vec<Part>> {
-        let (few, past) = (self.few, self.kind.caches().start + 2 * (i - 1));
-        let r = self.cx.step.output.view.rank();
-        let room = self.cx.step.inputs[past].view.dims[if i == 1 { r - 1 } else { r - 2 }] as u32;
-        let there: Vec<Option<Part>> = (0..few.abreast)
-            .zip(insides)
-            .map(|(u, inside)| {
-                // What is behind the room is behind the keys, too, where these are no more.
-                if self.kind.any_keys {
-                    return Some(self.lies_within(w, past, first, u));
-                }
-                let limit = room.saturating_sub(u * few.teams());
-                match room < few.e.keys as u32 {
-                    true => Some(w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])),
-                    false => *inside,
-                }
-            })
-            .collect();
-        let buf = w.buffer(self.cx, Arg::Input(past))?;
-        let places = self.places(w, (past, i), first, &there);
-        let all: Vec<Part> =
-            places.into_iter().map(|at| w.b.load(buf, 4, at.reg.unwrap_or(first), 0u32, at.imm)).collect();
-        let chosen = all.into_iter().zip(0..).map(|(old, u)| {
-            let place = w.b.sub(new.start, u * few.teams());
-            let fresh = w.b.op(Gen::CmpEq.of(Type::U32), &[place.into(), first.into()]);
-            let line = w.b.v(4);
-            for d in 0..4 {
-                let x = w.b.select(fresh, new.lines[i - 1].dword(d), old.dword(d));
-                w.b.copy_into(line.dword(d), x);
+    ) -> Vec<Option<Part>> {
+        let (few, view) = (self.few, &self.cx.step.inputs[past].view);
+        let along = plan::along_keys(self.kind, past, view.rank());
+        let room = along.map_or(0, |d| view.dims[d] as u32);
+        let of = |(u, inside): (u32, &Option<Part>)| {
+            // What is behind the room is behind the keys, too, where these are no more.
+            if self.kind.any_keys {
+                return Some(self.lies_within(w, past, first, u));
             }
-            line
-        });
-        Ok(chosen.collect())
+            let limit = room.saturating_sub(u * few.teams());
+            match room < few.e.keys as u32 {
+                true => Some(w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])),
+                false => *inside,
+            }
+        };
+        (0..few.abreast).zip(insides).map(of).collect()
+    }
+
+    /// Puts the new key or value among lines of the team's keys from `first` on.
+    pub(super) fn renewed(&self, w: &mut Writer, i: usize, first: Part, lines: &mut [Part], new: &New) {
+        for (u, line) in (0..).zip(lines) {
+            let place = w.b.sub(new.start, u * self.few.teams());
+            let fresh = w.b.op(Gen::CmpEq.of(Type::U32), &[place.into(), first.into()]);
+            let whole = w.b.v(4);
+            for d in 0..4 {
+                let x = w.b.select(fresh, new.lines[i - 1].dword(d), line.dword(d));
+                w.b.copy_into(whole.dword(d), x);
+            }
+            *line = whole;
+        }
     }
 
     /// Stores lines where they are read from next time.
