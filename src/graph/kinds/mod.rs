@@ -23,7 +23,7 @@ pub use normalize::Normalize;
 pub use normed::Normed;
 pub use packed::{NormedRows, Packed, Zeros};
 pub use pool::{Pool, PoolOp};
-pub use program::{Coder, Program};
+pub use program::{Coder, Program, Scattered};
 pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use scan::Scan;
@@ -168,6 +168,16 @@ pub trait Kind {
     /// That, in row-major order.
     fn interpret_beside(&self, _operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error> {
         Ok(None)
+    }
+
+    /// Operands that the step itself writes before it reads them.
+    fn filled(&self) -> &'static [usize] {
+        &[]
+    }
+
+    /// What it writes in each of those, in row-major order of the operand's view.
+    fn fill(&self, _operands: &Operands<'_>) -> Result<Vec<Data>, interpret::Error> {
+        Ok(Vec::new())
     }
 
     /// The kind over dimensions split in these runs of finer ones, if the same of it can be said of them.
