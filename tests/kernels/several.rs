@@ -258,7 +258,7 @@ fn the_best_of_lines_are_found_by_teams() {
             let mut b = Builder::new(17, 13);
             let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
             let data: Vec<f64> = (0..shape.iter().product())
-                .map(|_| match (b.below(90) as usize, dtype.is_float()) {
+                .map(|_| match (b.below(90), dtype.is_float()) {
                     (n @ 0..6, true) => special[n],
                     (n, true) => n as f64 - 40.0,
                     (n, false) => n as f64,
