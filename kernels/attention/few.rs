@@ -347,7 +347,7 @@ impl Keys<'_> {
         let (few, float) = (self.few, self.float);
         for i in 0..self.kind.caches().end {
             let r = self.cx.step.output.view.rank();
-            if self.kind.any_keys && plan::along_keys(self.kind, i, r).is_some() {
+            if self.kind.any_keys && plan::grows(self.kind, i, r) {
                 w.any_buffer(self.cx, Arg::Input(i));
             } else {
                 w.buffer(self.cx, Arg::Input(i))?;

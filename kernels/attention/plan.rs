@@ -165,11 +165,17 @@ pub(super) fn along_keys(kind: &Attention, i: usize, r: usize) -> Option<usize> 
     }
 }
 
+/// True for operands whose memory is as large as there are keys: the new line may lie among them.
+pub(super) fn grows(kind: &Attention, i: usize, r: usize) -> bool {
+    let caches = kind.caches();
+    along_keys(kind, i, r).is_some() || caches.contains(&i) && i + 1 != caches.end
+}
+
 /// Which strides of an operand a kernel for any number of keys is told.
 pub(super) fn told(kind: &Attention, i: usize, view: &View, d: usize) -> bool {
     let r = view.rank();
     let outer = d + 2 < r || d + 2 == r && (3..kind.caches().start).contains(&i);
-    kind.any_keys && along_keys(kind, i, r).is_some() && outer && view.dims[d] > 1 && view.strides[d] != 0
+    kind.any_keys && grows(kind, i, r) && outer && view.dims[d] > 1 && view.strides[d] != 0
 }
 
 /// What the code of a step depends on whose kernel is told the number of keys: all but that, and the strides it is told.

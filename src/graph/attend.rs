@@ -192,8 +192,15 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
         inputs.push(access(a, with_rows(&a.view, rows2, &rows)?));
     }
     let output = access(&values.output, with_rows(&values.output.view, rows2, &rows)?);
-    let kind =
-        StepKind::Attention(Attention { score, operands: n as usize, causal, masked, cached: false, any_keys: false });
+    let kind = StepKind::Attention(Attention {
+        score,
+        operands: n as usize,
+        causal,
+        masked,
+        cached: false,
+        placed: false,
+        any_keys: false,
+    });
     let name = format!("{}+{}+{}", scores.name, middle.name, values.name);
     Some(Step { name, kind, inputs, expr, output })
 }

@@ -109,6 +109,58 @@ impl Caches {
     }
 }
 
+/// Attention over lists that grow, as exporters of torch write them: past keys and values, and behind them the new ones.
+fn listed([hq, hk]: [usize; 2], past: usize, size: usize, dtype: DType, target: &str, open: bool) {
+    let mut b = Builder::new(21, past as u64);
+    let mut given = |shape: &[usize]| {
+        let x = HostTensor::from_f64(dtype, shape, &b.random(shape).to_f64());
+        b.input_of(x)
+    };
+    let q = given(&[1, hq, 1, size]);
+    let new = [(); 2].map(|()| given(&[1, hk, 1, size]));
+    let caches = [(); 2].map(|()| given(&[1, hk, past, size]));
+    // Not as they come in: copied they are not.
+    let new = new.map(|x| b.node("Neg", &[&x], &[]));
+    let y = b.node_n("Attention", &[&q, &new[0], &new[1], "", &caches[0], &caches[1]], &[], 3);
+    y.iter().for_each(|o| b.output(o));
+    b.model.opsets.insert(String::new(), 23);
+    b.model.expand();
+    if open {
+        for input in &mut b.model.graph.inputs[3..5] {
+            let [one, heads, size] = [1, hk, size].map(Dim::Known);
+            input.shape = Some(vec![one, heads, Dim::Symbol("past".into()), size]);
+        }
+    }
+    let dims = if open { [("past".to_string(), past)].into() } else { Default::default() };
+    let graph = fuse(&b.model, &Options { dims, ..Options::default() }).unwrap();
+    let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap();
+    let whole = joined(&graph, Target::parse(target).unwrap(), &Tuning::default()).expect("an attention");
+    let told = Interpreter::new(&whole).run(&whole, &b.inputs).unwrap();
+    let (mut session, program) = device::session(&graph, target, true).unwrap();
+    let got = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target} {past} of {size}, open {open}: {e}")).0;
+    let most = if dtype == DType::F32 { 2e-5 } else { 4e-3 };
+    for (i, want) in want.iter().enumerate() {
+        let (want, got, told) = (want.to_f64(), got[i].to_f64(), told[i].to_f64());
+        let near = |x: &[f64]| x.iter().zip(&want).all(|(x, y)| (x - y).abs() <= if i == 0 { most } else { 0.0 });
+        assert!(near(&got) && near(&told), "{target} {past} of {size}, open {open}, output {i}");
+    }
+    // The new key, the new value, and all else.
+    assert_eq!(program.plan().launches.len(), 3, "{target} {past} of {size}, open {open}");
+}
+
+#[test]
+fn attention_puts_lists_together() {
+    for target in TARGETS {
+        for (heads, past, size, dtype) in
+            [([2, 2], 77, 64, DType::F16), ([6, 2], 300, 128, DType::F16), ([2, 1], 40, 80, DType::F32)]
+        {
+            if drawn(&format!("lists {past} {target}")) {
+                [false, true].into_iter().for_each(|open| listed(heads, past, size, dtype, target, open));
+            }
+        }
+    }
+}
+
 #[test]
 fn attention_puts_caches_together() {
     let plain = Caches { heads: [2, 2], room: 80, size: 64, dtype: DType::F16, had: vec![80] };

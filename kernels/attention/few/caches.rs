@@ -83,7 +83,10 @@ impl Keys<'_> {
         lines: &[Part],
     ) -> Res<()> {
         let buf = w.buffer(self.cx, Arg::Input(i))?;
-        let places = self.places(w, (i, i), first, insides);
+        // A new line that is there already is not stored: others read it.
+        let past = self.kind.caches().start + 2 * (i - 1);
+        let stored = if self.kind.placed { self.there(w, past, first, insides) } else { insides.to_vec() };
+        let places = self.places(w, (i, i), first, &stored);
         for (at, line) in places.into_iter().zip(lines) {
             w.b.store(buf, *line, at.reg.unwrap_or(first), 0u32, at.imm);
         }

@@ -25,6 +25,8 @@ pub struct Attention {
     /// The step itself writes `in1` and `in2`, before it reads them. Five operands more say what: what there was of `in1`,
     /// `[b..,k,past]`, and one `[b..,k,1]` in it; the same of `in2`; and where that one goes, `[b..,1,1]`. What is neither is 0.
     pub cached: bool,
+    /// The new lines are in `in1` and `in2` before the step, and where they are the step does not write.
+    pub placed: bool,
     /// Its kernel is told how many keys there are when it is launched, and where they lie.
     pub any_keys: bool,
 }
