@@ -169,12 +169,13 @@ const LEAST_DEPTH: usize = 64;
 const LEAST_ROUNDS: usize = 4;
 
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
-const WORTH: f64 = 0.9;
+const WORTH: f64 = 0.95;
 
-/// Tiles are divided in equal shares where that saves anything, of narrow elements by matrix instructions so much: there more of the time is
-/// L2's and memory's. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
+/// Tiles are divided in equal shares where that saves so much: of narrow elements by matrix instructions more of the time is L2's and memory's;
+/// of others it takes less than estimated. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
 /// many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of more rows share little more.
 const WORTH_DIVIDING: f64 = 0.96;
+const WORTH_DIVIDING_WIDE: f64 = 1.03;
 const FILLED: f64 = 0.97;
 const FEWEST_UNITS: u32 = 8;
 const MOST_SHARES: f64 = 4.0;
@@ -633,7 +634,7 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> 
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), min_n, 1);
         let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
-        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { 1.0 };
+        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { WORTH_DIVIDING_WIDE };
         let divided = match min_n {
             1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
             _ => None,
