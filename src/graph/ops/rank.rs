@@ -210,7 +210,7 @@ impl Lines {
     }
 }
 
-/// Rounds of a wave, each of which finds one element, that are quicker than ranks.
+/// Rounds of a team, each of which finds one element, that are quicker than ranks.
 const ROUNDS: usize = 128;
 
 /// Where the best of each of so many pieces of lines are, in type `dtype` and one piece's behind the other's, by a kernel of their own.
