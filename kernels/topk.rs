@@ -95,20 +95,42 @@ fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Part> {
     Ok(if largest { code } else { b.generic(Gen::Not.of(Type::B32), &[code.into()]) })
 }
 
-/// The smallest of values.
-fn least(w: &mut Writer, t: DType, mut all: Vec<Part>) -> Res<Part> {
+/// The smallest of words.
+fn least(w: &mut Writer, mut all: Vec<Part>) -> Res<Part> {
     while all.len() > 1 {
-        let each = if t == DType::U32 && all.len() > 2 { 3 } else { 2 };
-        all = all
-            .chunks(each)
-            .map(|some| match *some {
-                [x, y, z] => Ok(w.b.op(op::V_MIN3_U32, &[x.into(), y.into(), z.into()])),
-                [x, y] => apply(w, t, Binary::Min, x, Value::of(t, y)),
-                _ => Ok(some[0]),
-            })
-            .collect::<Res<_>>()?;
+        let each = if all.len() > 2 { 3 } else { 2 };
+        let some = all.chunks(each).map(|some| match *some {
+            [x, y, z] => w.b.op(op::V_MIN3_U32, &[x.into(), y.into(), z.into()]),
+            [x, y] => w.b.op(Gen::Min.of(Type::U32), &[x.into(), y.into()]),
+            _ => some[0],
+        });
+        all = some.collect();
     }
     all.pop().ok_or(Reason::Malformed("no elements"))
+}
+
+/// The smallest of what the lanes of each team have, of one word or of two: then the low words of those whose high words are smallest.
+fn least_of_team(w: &mut Writer, team: u32, all: &[Part]) -> Res<Part> {
+    let of_team = |w: &mut Writer, words: Vec<Part>| {
+        let own = least(w, words)?;
+        Ok(lanes::combine(w, team, &[own], lanes::by(Gen::Min, Type::U32))?[0])
+    };
+    if all.iter().all(|x| x.len == 1) {
+        return of_team(w, all.to_vec());
+    }
+    // Copied, as halves are no words of their own.
+    let words: Vec<[Part; 2]> = all.iter().map(|x| [0, 1].map(|d| w.b.to_vector(x.dword(d)))).collect();
+    let high = of_team(w, words.iter().map(|x| x[1]).collect())?;
+    let low = words.iter().map(|x| {
+        let alike = w.b.op(Gen::CmpEq.of(Type::U32), &[high.into(), x[1].into()]);
+        w.b.select(alike, x[0], u32::MAX)
+    });
+    let low = low.collect();
+    let low = of_team(w, low)?;
+    let pair = w.b.v(2);
+    w.b.copy_into(pair.dword(0), low);
+    w.b.copy_into(pair.dword(1), high);
+    Ok(pair)
 }
 
 pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
@@ -211,9 +233,7 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
             for x in &keys {
                 apart.push(apply(w, key, Binary::Sub, below, Value::of(key, *x))?);
             }
-            let own = least(w, key, apart)?;
-            let merge = |w: &mut Writer, x: &[Part], y: &[Part]| Ok(vec![least(w, key, vec![x[0], y[0]])?]);
-            let found = lanes::combine(w, team, &[own], merge)?[0];
+            let found = least_of_team(w, team, &apart)?;
             let found = apply(w, key, Binary::Sub, below, Value::of(key, found))?;
             let mine = w.b.op(Gen::CmpEq.of(Type::U32), &[round.into(), member.into()]);
             let next = w.b.select(mine, found.dword(0), kept);
