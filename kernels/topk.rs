@@ -109,19 +109,29 @@ fn least(w: &mut Writer, mut all: Vec<Part>) -> Res<Part> {
     all.pop().ok_or(Reason::Malformed("no elements"))
 }
 
+/// How far a key is below another one, in words.
+fn apart(w: &mut Writer, below: Part, key: Part) -> Vec<Part> {
+    if key.len == 1 {
+        return vec![w.b.sub(below, key)];
+    }
+    let (low, high, borrow, unused) = (w.b.v(1), w.b.v(1), w.b.mask(), w.b.mask());
+    w.b.emit(op::V_SUB_CO_U32, &[low.into(), borrow.into()], &[below.dword(0).into(), key.dword(0).into()]);
+    let highs = [below.dword(1).into(), key.dword(1).into(), borrow.into()];
+    w.b.emit(op::V_SUBB_CO_U32, &[high.into(), unused.into()], &highs);
+    vec![low, high]
+}
+
 /// The smallest of what the lanes of each team have, of one word or of two: then the low words of those whose high words are smallest.
-fn least_of_team(w: &mut Writer, team: u32, all: &[Part]) -> Res<Part> {
+fn least_of_team(w: &mut Writer, team: u32, all: &[Vec<Part>]) -> Res<Part> {
     let of_team = |w: &mut Writer, words: Vec<Part>| {
         let own = least(w, words)?;
         Ok(lanes::combine(w, team, &[own], lanes::by(Gen::Min, Type::U32))?[0])
     };
-    if all.iter().all(|x| x.len == 1) {
-        return of_team(w, all.to_vec());
+    if all[0].len() == 1 {
+        return of_team(w, all.iter().map(|x| x[0]).collect());
     }
-    // Copied, as halves are no words of their own.
-    let words: Vec<[Part; 2]> = all.iter().map(|x| [0, 1].map(|d| w.b.to_vector(x.dword(d)))).collect();
-    let high = of_team(w, words.iter().map(|x| x[1]).collect())?;
-    let low = words.iter().map(|x| {
+    let high = of_team(w, all.iter().map(|x| x[1]).collect())?;
+    let low = all.iter().map(|x| {
         let alike = w.b.op(Gen::CmpEq.of(Type::U32), &[high.into(), x[1].into()]);
         w.b.select(alike, x[0], u32::MAX)
     });
@@ -229,11 +239,8 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         let rounds = team.min(k as u32 - from);
         let kept = w.b.to_vector(0u32);
         scalar_loop(&mut w, "rounds", rounds, |w, round| {
-            let mut apart = Vec::new();
-            for x in &keys {
-                apart.push(apply(w, key, Binary::Sub, below, Value::of(key, *x))?);
-            }
-            let found = least_of_team(w, team, &apart)?;
+            let all: Vec<Vec<Part>> = keys.iter().map(|x| apart(w, below, *x)).collect();
+            let found = least_of_team(w, team, &all)?;
             let found = apply(w, key, Binary::Sub, below, Value::of(key, found))?;
             let mine = w.b.op(Gen::CmpEq.of(Type::U32), &[round.into(), member.into()]);
             let next = w.b.select(mine, found.dword(0), kept);
