@@ -38,8 +38,8 @@ use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::op;
 
 use parts::Counted;
-pub(super) use plan::fits;
 use plan::{How, Plan};
+pub(super) use plan::{fits, key, seen, takes_any_keys};
 use rounds::{Place, Rounds, Summed};
 use shares::Share;
 

@@ -119,10 +119,11 @@ const ROUND: f64 = 165.0;
 const MEETING: f64 = 25.0;
 const MEETING_IN_TURN: f64 = 37.0;
 
-/// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products;
-/// and a compute unit that is full. Fitted.
+/// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products, or run
+/// while matrix instructions wait in a queue (gfx12); and a compute unit that is full. Fitted.
 const SEEN: f64 = 0.31;
 const SEEN_SPREAD: f64 = 0.13;
+const SEEN_QUEUED: f64 = 0.1;
 const SEEN_FULL: f64 = 0.02;
 
 /// Cycles that moves take where they are not spread, over what their bytes would: lanes read the same from LDS. Fitted.
@@ -143,14 +144,21 @@ const WAITED: f64 = 0.6;
 const EDGES: f64 = 107.0;
 const LATENCIES: f64 = 0.6;
 
-/// What L2 and memory give over what kernels that stream get, and the bytes of parts of sums over their size. Fitted.
-const FROM_L2: f64 = 1.12;
-const FROM_MEMORY: f64 = 0.86;
-const PARTS_MOVED: f64 = 1.33;
+/// Where all workgroups of a launch begin together most of what they load was asked for by nobody before: a round waits for so much of the
+/// way from L2 to memory. Operands that a kernel before has left in a cache wait for less of it. Narrow elements have a round more. Fitted.
+const FIRST: f64 = 0.5;
 
-/// Of workgroups that add parts: edges of theirs, and what reading takes over the first level's rate. Fitted.
+/// What L2 gives over what kernels that stream get, and the bytes of parts of sums that go to memory over their size: those that L2 still
+/// has do not, where it is one; several dies write all of them and read them again from behind it. Fitted.
+const FROM_L2: f64 = 1.12;
+const PARTS_MOVED: f64 = 0.8;
+const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
+
+/// Of workgroups that add parts: edges of theirs, and what reading takes over the first level's rate; and of equal shares, whose workgroups
+/// end at different times, the part of that which is behind everything else. Fitted.
 const ADDING: f64 = 0.78;
 const READING: f64 = 1.14;
+const ADDING_SHARES: f64 = 0.4;
 
 /// More workgroups of a compute unit hide no more of each other.
 const MOST_TOGETHER: f64 = 12.0;
@@ -161,12 +169,13 @@ const LEAST_DEPTH: usize = 64;
 const LEAST_ROUNDS: usize = 4;
 
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
-const WORTH: f64 = 0.9;
+const WORTH: f64 = 0.95;
 
-/// Tiles are divided in equal shares where that saves anything, of narrow elements by matrix instructions so much: there more of the time is
-/// L2's and memory's. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
+/// Tiles are divided in equal shares where that saves so much: of narrow elements by matrix instructions more of the time is L2's and memory's;
+/// of others it takes less than estimated. And only where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
 /// many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of more rows share little more.
 const WORTH_DIVIDING: f64 = 0.96;
+const WORTH_DIVIDING_WIDE: f64 = 1.03;
 const FILLED: f64 = 0.97;
 const FEWEST_UNITS: u32 = 8;
 const MOST_SHARES: f64 = 4.0;
@@ -191,6 +200,8 @@ struct Pace {
     busy: f64,
     alone: f64,
     around: f64,
+    /// The same of a round of one that is alone, where all begin together.
+    first: f64,
     /// Workgroups that run side by side, of fewer waves than a compute unit has SIMDs.
     slots: f64,
     /// Bytes of a round from L2.
@@ -227,7 +238,8 @@ pub(super) struct Machine {
     lines: u32,
     /// Bytes per cycle that the first-level cache gives a compute unit.
     l1: f64,
-    /// Cycles until what nobody has touched comes from memory.
+    /// Cycles until memory answers, and until what nobody has touched comes from it.
+    dram: f64,
     pub latency: f64,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,
@@ -266,6 +278,7 @@ impl Machine {
                 lines: (c.l1_kib * 1024.0 / c.l1_line) as u32,
                 l1: c.l1_bytes_clk,
                 launch: c.launch_us * c.boost_mhz,
+                dram: c.dram,
                 latency: c.vmem_cold + c.dram,
                 ends: 1000.0 + c.vmem_cold + c.dram,
             },
@@ -288,6 +301,7 @@ impl Machine {
                     lines: 128,
                     l1: 64.0,
                     launch: 8000.0,
+                    dram: 300.0,
                     latency: 1500.0,
                     ends: 2500.0,
                 }
@@ -318,6 +332,11 @@ impl Machine {
     /// Workgroups that share a compute unit, so that one multiplies while others wait or move.
     fn resident(&self, round: &Round) -> f64 {
         self.fit(round.waves, round.vgprs, round.lds)
+    }
+
+    /// Bytes of parts that go to memory over their size.
+    fn parts_moved(&self) -> f64 {
+        if self.one_cache { PARTS_MOVED } else { PARTS_MOVED_AMONG_DIES }
     }
 
     /// Whether a compute unit has the LDS of a workgroup, and its instructions reach the registers of a workitem, of which so many are
@@ -363,8 +382,10 @@ impl Machine {
         let info = self.target.info();
         let k = f64::from(tile.k);
         // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
+        let queued = matches!(tile.form, Form::Matrix(f) if f.op.shape.layout == Layout::Wmma12);
         let (read, seen, seen_full, meeting) = match round.spread {
             true => (1.0, SEEN_SPREAD, 0.0, MEETING),
+            false if queued => (SHARED_READS, SEEN_QUEUED, SEEN_FULL, MEETING_IN_TURN * self.issue),
             false => (SHARED_READS, SEEN, SEEN_FULL, MEETING_IN_TURN * self.issue),
         };
         // Whole wavefronts along n gather.
@@ -386,9 +407,12 @@ impl Machine {
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
+        let alone = |answer: f64| work.max(ROUND + ANSWER * answer + work / turns).max(given / self.l1) + twice;
+        let way = if is_narrow(tile) { 0.0 } else { (self.dram - self.l2_latency).max(0.0) };
         Pace {
             busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
-            alone: work.max(ROUND + ANSWER * self.l2_latency + work / turns).max(given / self.l1) + twice,
+            alone: alone(self.l2_latency),
+            first: alone(self.l2_latency + FIRST * way),
             around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
             slots,
             loaded,
@@ -405,12 +429,14 @@ impl Machine {
         let pace = self.pace((tile, round), min_n);
         let slots = pace.slots;
         let edges = EDGES + LATENCIES * self.latency;
+        let most = (groups / (f64::from(self.target.cus()) * slots)).ceil();
+        let occupancy = (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0);
         let loops = Loops {
-            most: (groups / (f64::from(self.target.cus()) * slots)).ceil(),
-            occupancy: (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0),
+            most,
+            occupancy,
             rounds: own as f64,
             busy: pace.busy,
-            alone: pace.alone,
+            alone: if most <= occupancy { pace.first } else { pace.alone },
             around: pace.around,
             ends: edges,
         };
@@ -418,7 +444,7 @@ impl Machine {
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
-        let written = result + PARTS_MOVED * parts_bytes;
+        let written = result + self.parts_moved() * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
         let written = written * (1.0 - stay);
         let compute = loops.in_rounds();
@@ -427,7 +453,7 @@ impl Machine {
             1 => self.read(e, (tile, self.resident(round)), unnoticed),
             _ => (e.bytes as f64, None),
         };
-        let memory = (read + written) / (self.memory * FROM_MEMORY);
+        let memory = (read + written) / self.memory;
         let l2 = groups * own as f64 * pace.loaded / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
@@ -543,16 +569,17 @@ impl Machine {
             ends: edges * visits,
         };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
-        let written = result + PARTS_MOVED * parts_bytes;
+        let written = result + self.parts_moved() * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
         let read = if read <= loops.in_rounds() * self.memory * UNNOTICED - written { once } else { read };
-        let memory = (read + written * (1.0 - stay)) / (self.memory * FROM_MEMORY);
+        let memory = (read + written * (1.0 - stay)) / self.memory;
         let l2 = f64::from(tiles * rounds) * pace.loaded / (self.l2 * FROM_L2);
         let clocks = queued([loops.in_rounds(), memory + edges, l2 + edges]);
         // Both ends of a share are left, and a tile is put together, one part behind the other.
         let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
         let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
         let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
+        let adding = ADDING_SHARES * adding;
         let split = Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares) };
         Some((clocks + adding, split))
     }
@@ -607,7 +634,7 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> 
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), min_n, 1);
         let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
-        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { 1.0 };
+        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { WORTH_DIVIDING_WIDE };
         let divided = match min_n {
             1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
             _ => None,

@@ -48,6 +48,7 @@ mod small;
 mod softmax;
 mod split;
 mod tile;
+mod topk;
 mod trig;
 mod tuning;
 mod turned;
@@ -106,10 +107,16 @@ pub enum Number {
     Offset(usize),
     /// Bytes from one coordinate of a dimension to the next, in an access.
     Stride(usize, usize),
+    /// Extent of a dimension of an operand.
+    Length(usize, usize),
+    /// How many pieces of so many elements that is.
+    Pieces(usize, usize, u32),
 }
 
 /// The number behind an argument of a step's kernel.
 pub fn number(graph: &FusedGraph, step: &Step, n: Number) -> u32 {
+    let seen = attention::seen(step);
+    let step = seen.as_ref().unwrap_or(step);
     sized::number(graph, step, n, width_of(graph, step))
 }
 
@@ -248,6 +255,9 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
         return sized::key(graph, step, width_of(graph, step));
     }
     let step = &origin::relative(graph, step);
+    if let Some(key) = attention::key(graph, step) {
+        return key;
+    }
     let mut s = format!("{:?}|{:?}", step.kind, step.expr);
     let tensor = |id: TensorId| {
         let t = graph.tensor(id);
@@ -290,12 +300,18 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     };
     let beside = crate::graph::join_windows(graph, worth);
     let next = beside.as_ref().unwrap_or(graph);
-    let apart = |step: &Step| sized::fits(graph, step);
-    let attending = crate::graph::attend(next, apart, |graph, step| attention::fits(graph, step, target)).or(beside);
+    let attending = crate::graph::attend(next, |graph, parts, step| {
+        // Where three kernels would serve every extent, one has to.
+        let any_keys = parts.iter().all(|s| sized::fits(graph, s));
+        (!any_keys || attention::takes_any_keys(step)) && attention::fits(graph, step, target)
+    })
+    .or(beside);
     let next = attending.as_ref().unwrap_or(graph);
+    let caching = crate::graph::keep_caches(next, |graph, step| attention::fits(graph, step, target)).or(attending);
+    let next = caching.as_ref().unwrap_or(graph);
     let narrow =
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
-            .or(attending);
+            .or(caching);
     let next = narrow.as_ref().unwrap_or(graph);
     let finished = crate::graph::finish_with_norms(next, |graph, step| {
         graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES
@@ -354,6 +370,7 @@ pub fn lower(
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
+        StepKind::TopK(best) => topk::lower(&cx, best.largest),
     };
     let mut kernels = kernels.map_err(unsupported)?;
     for k in &mut kernels {
@@ -437,6 +454,15 @@ impl Writer {
     /// The same, for tensors of any size.
     fn any_buffer(&mut self, cx: &Cx, arg: Arg) -> Buffer {
         self.buffer_of(cx, arg, MAX_TENSOR_BYTES)
+    }
+    /// A number that the kernel is told when it is launched.
+    fn number(&mut self, n: Number) -> crate::mir::Part {
+        if let Some((_, known)) = self.args.iter().find(|(a, _)| *a == Arg::Number(n)) {
+            return known.desc;
+        }
+        let p = self.b.number_arg(self.args.len() as u32);
+        self.args.push((Arg::Number(n), Buffer { desc: p, memory: Memory::Any }));
+        p
     }
     fn buffer_of(&mut self, cx: &Cx, arg: Arg, bytes: usize) -> Buffer {
         let mut buf = self.b.buffer_arg(self.args.len() as u32, bytes as u32);

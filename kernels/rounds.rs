@@ -1,7 +1,7 @@
 //! The loop over k of a matrix product.
 //!
 //! A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the last tile are guarded and go where
-//! nobody reads any more.
+//! nobody reads any more; a loop of few rounds, of whose loads these would be a good part, has its last rounds without them behind it.
 //!
 //! With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
 //! barrier of its own; and where products and moves follow each other, the next tile is loaded behind that into the registers from which
@@ -29,6 +29,12 @@ const LONG_STEP: f64 = 256.0;
 
 /// Of what runs in the shadow of matrix instructions this share may be what fills the next tile: waits go there too.
 const FILLED: f64 = 0.75;
+
+/// Most rounds of a loop whose last ones stand behind it, as code of their own. Of more rounds what is loaded for nobody is little, and code
+/// that is executed once is neither compiled nor fetched for nothing. Where other instructions run in the shadow of matrix instructions a
+/// round is short for what it multiplies, L2 is busy, and two of its rounds are for nobody.
+const FEW_ROUNDS: u32 = 8;
+const FEW_IN_SHADOW: u32 = 64;
 
 /// What a wave multiplies in a step takes longer than LDS to answer: reads among it cost less than in a row in front of it, where a wave
 /// that is alone waits for each. Matrix instructions of f64 are long.
@@ -371,7 +377,9 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     pub fn write(&self, b: &mut Builder, ops: &mut Operands, depth: Opnd) -> Res<()> {
         let k = self.tile.k;
         let mut written = Ok(());
-        b.counted_loop("k", depth, k, Pipeline::Stated, true, |b, k| {
+        let most = if self.shadow { FEW_IN_SHADOW } else { FEW_ROUNDS };
+        let few = matches!(depth, Opnd::Imm(depth) if depth <= u64::from(most * k));
+        b.counted_loop("k", depth, k, Pipeline::Stated, !few, |b, k| {
             b.fix_order();
             if !self.behind {
                 self.load(b, ops, k);

@@ -15,7 +15,7 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, expr};
 use crate::graph::fused::{Access, FusedGraph, Role, Softmax, Step, StepKind};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Gen, Memory, Part, Pipeline, Type};
+use crate::mir::{Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
 
 const WORKGROUP: u32 = 256;
@@ -110,6 +110,8 @@ pub(super) fn number(graph: &FusedGraph, step: &Step, n: Number, width: usize) -
         Number::Shift(d) => magic(dims[d] as u32).1,
         Number::Offset(i) => bytes(i, access(i).view.offset),
         Number::Stride(i, d) => bytes(i, access(i).view.strides[d]),
+        Number::Length(i, d) => access(i).view.dims[d] as u32,
+        Number::Pieces(i, d, n) => (access(i).view.dims[d] as u32).div_ceil(n.max(1)),
     }
 }
 
@@ -146,12 +148,7 @@ struct Sized<'a> {
 
 impl Sized<'_> {
     fn number(&mut self, n: Number) -> Part {
-        if let Some((_, known)) = self.w.args.iter().find(|(a, _)| *a == Arg::Number(n)) {
-            return known.desc;
-        }
-        let p = self.w.b.number_arg(self.w.args.len() as u32);
-        self.w.args.push((Arg::Number(n), Buffer { desc: p, memory: Memory::Any }));
-        p
+        self.w.number(n)
     }
 
     /// The lane's number, of those that have something to do.

@@ -5,6 +5,12 @@
 //! the results run along as they do in tiles of keys ([`super`]), of each team for itself. Then teams meet in LDS, relative to the
 //! largest maximum of all, and workitems add up a column each. Where workgroups share the keys, the last one to end puts together what
 //! all have left ([`split`](super::super::split)). All orders are fixed.
+//!
+//! Where the step writes the caches that it reads, a team loads a line of what there was of them, or takes the new one that it holds,
+//! and stores it: every line has one team.
+
+mod caches;
+mod scores;
 
 use super::super::address::{self, Offset};
 use super::super::choice::Machine;
@@ -12,16 +18,17 @@ use super::super::error::Res;
 use super::super::float::Float;
 use super::super::split::{IN_FLIGHT, Shared};
 use super::super::values::{self, Value};
-use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Writer, epilogue, expr, lanes};
-use super::plan::Extents;
+use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, lanes};
+use super::plan::{self, Extents};
 use super::{LOWEST, scale_of};
 use crate::graph::expr::Expr;
-use crate::graph::fused::{Attention, FusedGraph, Step};
-use crate::graph::view::View;
+use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
 use crate::mir::{BlockId, Gen, MInst, Part, Pipeline, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::gemm::queued;
+use caches::New;
+use scores::Operands;
 
 /// Workitems of a workgroup, and bytes of a line that each takes.
 const ITEMS: u32 = 256;
@@ -64,23 +71,33 @@ pub(super) struct Few {
     rounds: u32,
     /// Workgroups that share the keys.
     parts: u32,
+    /// Lines are stored as well.
+    cached: bool,
 }
 
 impl Few {
     /// The way that takes least time, and its cycles; none where queries are many, or operands do not lie in whole lines.
     pub fn of(graph: &FusedGraph, step: &Step, e: Extents, target: Target) -> Option<(f64, Few)> {
+        let StepKind::Attention(kind) = &step.kind else { return None };
         let t = graph.tensor(step.inputs[0].tensor).dtype;
         let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
         let alike = step.inputs[..3].iter().all(|a| graph.tensor(a.tensor).dtype == t);
         let small = |bytes: usize| bytes < MAX_TENSOR_BYTES;
         let near = step.inputs.iter().chain([&step.output]).all(|a| small(graph.tensor(a.tensor).bytes()));
         let r = step.output.view.rank();
-        let lines = [(0, r - 1), (1, r - 2), (2, r - 1)].into_iter().all(|(i, dense)| {
+        let caches = kind.caches().zip([r - 2, r - 2, r - 1, r - 1]);
+        let lines = [(0, r - 1), (1, r - 2), (2, r - 1)].into_iter().chain(caches).all(|(i, dense)| {
             let v = &step.inputs[i].view;
             let whole = |elements: i64| elements >= 0 && (elements * t.size() as i64) % 4 == 0;
             let apart = (0..r).filter(|d| *d != dense && v.dims[*d] > 1);
             v.strides[dense] == 1 && whole(v.offset) && apart.into_iter().all(|d| whole(v.strides[d]))
         });
+        // Each line is one workgroup's.
+        let shared =
+            |i: usize| (0..r - 2).any(|d| step.inputs[i].view.dims[d] > 1 && step.inputs[i].view.strides[d] == 0);
+        if kind.cached && (shared(1) || shared(2)) {
+            return None;
+        }
         let each = RUN / t.size() as u32;
         let whole = [e.depth, e.width].into_iter().all(|n| n.is_multiple_of(each as usize));
         let team = (e.depth.max(e.width) as u32 / each).next_power_of_two();
@@ -93,7 +110,7 @@ impl Few {
         }
         let dots = dots(target, t);
         let of = |abreast: u32, rounds: u32| {
-            let few = Few { e, team, each, abreast, rounds, parts: 1 };
+            let few = Few { e, team, each, abreast, rounds, parts: 1, cached: kind.cached };
             let parts = (e.keys as u32).div_ceil(few.chunk());
             Few { parts, ..few }
         };
@@ -170,7 +187,8 @@ impl Few {
         let work = f64::from(instructions) * m.issue * waves * f64::from(groups.div_ceil(info.cus));
         let turns = groups.div_ceil(info.cus * BESIDE);
         let alone = f64::from(turns) * (WAITS + f64::from(self.rounds) * m.latency);
-        let bytes = (self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size) as f64;
+        let lines = self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size;
+        let bytes = (lines * (1 + usize::from(self.cached))) as f64;
         if self.parts == 1 {
             return queued([work + alone, bytes / m.memory]) + m.launch;
         }
@@ -191,6 +209,13 @@ struct State {
     max: Part,
     sum: Part,
     results: Vec<Part>,
+}
+
+/// What is the same in all rounds: queries, the new line of caches, operands of scores that no key has for itself.
+struct Held {
+    queries: Vec<Vec<Part>>,
+    new: Option<New>,
+    fixed: Operands,
 }
 
 /// A column of a query that a workitem has.
@@ -230,13 +255,19 @@ pub(super) fn lower(cx: &Cx, kind: &Attention, few: &Few) -> Res<Vec<Kernel>> {
     let member = w.b.and(item, few.team - 1);
     let team = w.b.shr(item, few.team.trailing_zeros());
     let number = w.b.workgroup_id(2);
-    let first = w.b.mad(number, few.chunk(), team);
     let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
     let float = Float(Type::F32);
     let dots = dots(cx.target, cx.dtype(Arg::Input(0)));
-    let keys = Keys { cx, kind, few, float, dots, batch, member, first, factor, score };
+    let mut keys = Keys { cx, kind, few, float, dots, batch, member, first: team, factor, score };
+    keys.first = match keys.rounds(&mut w) {
+        Some(rounds) => {
+            let before = w.b.mul(number, rounds);
+            w.b.mad(before, few.round(), team)
+        }
+        None => w.b.mad(number, few.chunk(), team),
+    };
     let states = keys.walk(&mut w)?;
     let columns = keys.meet(&mut w, states)?;
     keys.finish(w, number, columns)
@@ -248,8 +279,55 @@ impl Keys<'_> {
     }
 
     /// Offset of an access from its outer dimensions.
-    fn outer(&self, w: &mut Writer, view: &View, size: usize) -> Offset {
-        address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..view.rank() - 2, true)
+    fn outer(&self, w: &mut Writer, arg: Arg) -> Offset {
+        let (i, view) = match arg {
+            Arg::Input(i) => (i, &self.cx.step.inputs[i].view),
+            _ => (self.cx.step.inputs.len(), &self.cx.step.output.view),
+        };
+        let size = self.cx.dtype(arg).size();
+        let told = |d: &usize| plan::told(self.kind, i, view, *d);
+        let Some(first) = (0..view.rank() - 2).find(told) else {
+            return address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..view.rank() - 2, true);
+        };
+        let mut at = address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..first, true);
+        for d in first..view.rank() - 2 {
+            let Some(c) = self.batch[d].filter(|_| view.strides[d] != 0) else { continue };
+            let far = match told(&d) {
+                true => w.number(Number::Stride(i, d)),
+                false => w.b.scalar((view.strides[d] * size as i64) as u32),
+            };
+            let far = w.b.mul(c, far);
+            at.reg = Some(at.reg.map_or(far, |r| w.b.add(r, far)));
+        }
+        at
+    }
+
+    /// Asks for all numbers that the kernel is told, before its loop.
+    fn ask(&self, w: &mut Writer) {
+        let r = self.cx.step.output.view.rank();
+        for (i, a) in self.cx.step.inputs[..self.kind.caches().end].iter().enumerate() {
+            for d in (0..r).filter(|d| plan::told(self.kind, i, &a.view, *d)) {
+                w.number(Number::Stride(i, d));
+            }
+            if let Some(d) = plan::along_keys(self.kind, i, r)
+                .filter(|_| self.kind.any_keys && !(2..self.kind.caches().start).contains(&i))
+            {
+                w.number(Number::Length(i, d));
+            }
+        }
+    }
+
+    /// Rounds of a workgroup, and lanes whose key, `u` steps of teams behind the first, operand `i` has: where the kernel is told.
+    fn rounds(&self, w: &mut Writer) -> Option<Part> {
+        let r = self.cx.step.output.view.rank();
+        self.kind.any_keys.then(|| w.number(Number::Pieces(1, r - 1, self.few.parts * self.few.round())))
+    }
+    fn lies_within(&self, w: &mut Writer, i: usize, first: Part, u: u32) -> Part {
+        let r = self.cx.step.output.view.rank();
+        let along = plan::along_keys(self.kind, i, r).unwrap_or(r - 1);
+        let limit = w.number(Number::Length(i, along));
+        let limit = w.b.sub(limit, u * self.few.teams());
+        w.b.op(Gen::CmpGt.of(Type::I32), &[limit.into(), first.into()])
     }
 
     /// Lanes that have a part of a line of `length` elements, where not all do.
@@ -267,11 +345,17 @@ impl Keys<'_> {
     /// The maximum, sum and results of each query, of the team's keys.
     fn walk(&self, w: &mut Writer) -> Res<Vec<State>> {
         let (few, float) = (self.few, self.float);
-        for i in 0..3 + self.kind.operands {
-            w.buffer(self.cx, Arg::Input(i))?;
+        for i in 0..self.kind.caches().end {
+            let r = self.cx.step.output.view.rank();
+            if self.kind.any_keys && plan::grows(self.kind, i, r) {
+                w.any_buffer(self.cx, Arg::Input(i));
+            } else {
+                w.buffer(self.cx, Arg::Input(i))?;
+            }
         }
+        self.ask(w);
         let view = &self.cx.step.inputs[0].view;
-        let outer = self.outer(w, view, self.size() as usize);
+        let outer = self.outer(w, Arg::Input(0));
         let at = w.b.mul(self.member, RUN);
         let at = outer.reg.map_or(at, |r| w.b.add(at, r));
         let at = self.has(w, few.e.depth).map_or(at, |m| w.b.guard(m, at));
@@ -282,6 +366,9 @@ impl Keys<'_> {
             .into_iter()
             .map(|raw| if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, raw) })
             .collect();
+        let new = if self.kind.cached { Some(self.held(w)?) } else { None };
+        let fixed = self.operands(w, None)?;
+        let held = Held { queries, new, fixed };
         let states: Vec<State> = (0..few.queries())
             .map(|_| State {
                 max: float.held(&mut w.b, LOWEST),
@@ -289,26 +376,37 @@ impl Keys<'_> {
                 results: (0..few.each).map(|_| float.held(&mut w.b, 0.0)).collect(),
             })
             .collect();
-        if few.rounds == 1 {
-            self.round(w, &queries, &states, self.first)?;
+        if few.rounds == 1 && !self.kind.any_keys {
+            self.round(w, &held, &states, self.first)?;
             return Ok(states);
         }
         let node = w.b.begin_loop("keys");
         let first = w.b.mad(node.counter(), few.round(), self.first);
-        self.round(w, &queries, &states, first)?;
-        w.b.end_loop(node, few.rounds, 1, Pipeline::Off, false);
+        self.round(w, &held, &states, first)?;
+        match self.rounds(w) {
+            Some(rounds) => w.b.end_loop(node, rounds, 1, Pipeline::Off, false),
+            None => w.b.end_loop(node, few.rounds, 1, Pipeline::Off, false),
+        }
         Ok(states)
     }
 
-    /// Lines of K or V of the team's keys from `first` on.
+    /// Lines of K or V of the team's keys from `first` on, or what a cache of them has so far.
     fn lines(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>]) -> Res<Vec<Part>> {
+        let from = if self.kind.cached { self.kind.caches().start + 2 * (i - 1) } else { i };
+        let buf = w.buffer(self.cx, Arg::Input(from))?;
+        let there = if self.kind.cached { self.there(w, from, first, insides) } else { insides.to_vec() };
+        let places = self.places(w, (from, i), first, &there);
+        Ok(places.into_iter().map(|at| w.b.load(buf, 4, at.reg.unwrap_or(first), 0u32, at.imm)).collect())
+    }
+
+    /// Where the team's part of lines is from `first` on, of operand `i`, which is one of K or V as `of` says.
+    fn places(&self, w: &mut Writer, (i, of): (usize, usize), first: Part, insides: &[Option<Part>]) -> Vec<Offset> {
         let (few, view) = (self.few, &self.cx.step.inputs[i].view);
         let r = view.rank();
         let (length, stride) =
-            if i == 1 { (few.e.depth, view.strides[r - 1]) } else { (few.e.width, view.strides[r - 2]) };
-        let outer = self.outer(w, view, self.size() as usize);
+            if of == 1 { (few.e.depth, view.strides[r - 1]) } else { (few.e.width, view.strides[r - 2]) };
+        let outer = self.outer(w, Arg::Input(i));
         let own = w.b.mul(self.member, RUN);
-        let buf = w.buffer(self.cx, Arg::Input(i))?;
         let pitch = stride as u32 * self.size();
         let at = w.b.mad(first, pitch, own);
         let at = outer.reg.map_or(at, |r| w.b.add(at, r));
@@ -321,27 +419,38 @@ impl Keys<'_> {
                 (a, b) => a.or(b),
             };
             let at = mask.map_or(at, |m| w.b.guard(m, at));
-            out.push(w.b.load(buf, 4, at, 0u32, outer.imm + u * few.teams() * pitch));
+            out.push(Offset { reg: Some(at), imm: outer.imm + u * few.teams() * pitch });
         }
-        Ok(out)
+        out
     }
 
     /// Takes the team's keys of a round.
-    fn round(&self, w: &mut Writer, queries: &[Vec<Part>], states: &[State], first: Part) -> Res<()> {
+    fn round(&self, w: &mut Writer, held: &Held, states: &[State], first: Part) -> Res<()> {
         let (few, float) = (self.few, self.float);
         let open = few.parts * few.chunk() > few.e.keys as u32;
         let insides: Vec<Option<Part>> = (0..few.abreast)
             .map(|u| {
+                if self.kind.any_keys {
+                    return Some(self.lies_within(w, 1, first, u));
+                }
                 let limit = (few.e.keys as u32).saturating_sub(u * few.teams());
                 open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]))
             })
             .collect();
-        let k = self.lines(w, 1, first, &insides)?;
-        let v = self.lines(w, 2, first, &insides)?;
+        // All that is loaded is asked for before any of it is needed.
+        let moving = self.operands(w, Some((first, &insides)))?;
+        let mut raw = [self.lines(w, 1, first, &insides)?, self.lines(w, 2, first, &insides)?];
+        if let Some(new) = &held.new {
+            for (i, lines) in (1..).zip(&mut raw) {
+                self.renewed(w, i, first, lines, new);
+                self.keep(w, i, first, &insides, lines)?;
+            }
+        }
+        let [k, v] = raw;
         let mut scores = Vec::new();
         for raw in &k {
             let line = if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, *raw) };
-            for query in queries {
+            for query in &held.queries {
                 let sum = float.held(&mut w.b, 0.0);
                 for (x, y) in line.iter().zip(query) {
                     match dot_instruction(self.cx.target, Type::F16, Type::F32).filter(|_| self.dots) {
@@ -355,7 +464,7 @@ impl Keys<'_> {
         let scores = lanes::combine(w, few.team, &scores, |w, a, b| {
             Ok(a.iter().zip(b).map(|(x, y)| float.op(&mut w.b, Gen::Add, *x, *y)).collect())
         })?;
-        let scores = self.evaluated(w, scores, first, &insides)?;
+        let scores = self.evaluated(w, scores, first, &insides, [&held.fixed, &moving])?;
         let factor = float.held(&mut w.b, self.factor);
         let lines: Vec<Vec<Part>> = v.iter().map(|raw| self.elements(w, *raw)).collect();
         for (q, state) in states.iter().enumerate() {
@@ -384,51 +493,6 @@ impl Keys<'_> {
         let gone = self.float.sub(&mut w.b, score, max);
         let gone = self.float.mul(&mut w.b, gone, factor);
         w.b.op(Gen::Exp2.of(Type::F32), &[gone.into()])
-    }
-
-    /// The step's expression of the scores of each key and query; what a query does not see is hidden.
-    fn evaluated(
-        &self,
-        w: &mut Writer,
-        mut scores: Vec<Part>,
-        first: Part,
-        insides: &[Option<Part>],
-    ) -> Res<Vec<Part>> {
-        let (few, r) = (self.few, self.cx.step.output.view.rank());
-        let hidden = w.b.to_vector(f32::NEG_INFINITY);
-        for (u, inside) in (0..few.abreast).zip(insides) {
-            let key = if u > 0 { w.b.add(first, u * few.teams()) } else { first };
-            for q in 0..few.queries() {
-                let s = &mut scores[(u * few.queries() + q) as usize];
-                if let Some(score) = self.score {
-                    let mut loaded = vec![None; self.cx.step.inputs.len()];
-                    for i in 3..3 + self.kind.operands {
-                        let (t, view) = (self.cx.dtype(Arg::Input(i)), &self.cx.step.inputs[i].view);
-                        let size = t.size() as i64;
-                        let outer = self.outer(w, view, t.size());
-                        let at = w.b.mul(key, (view.strides[r - 1] * size) as i32);
-                        let at = outer.reg.map_or(at, |r| w.b.add(at, r));
-                        let at = w.b.to_vector(at);
-                        let at = inside.map_or(at, |m| w.b.guard(m, at));
-                        let row = (i64::from(q) * view.strides[r - 2] * size) as u32;
-                        let at = Offset { reg: Some(at), imm: outer.imm.wrapping_add(row) };
-                        let buf = w.buffer(self.cx, Arg::Input(i))?;
-                        loaded[i] = Some(values::load(&mut w.b, t, buf, at));
-                    }
-                    let input = |i: u32| loaded[i as usize].unwrap_or(Value::Word(0u32.into()));
-                    *s = expr::eval(&mut w.b, score, &input, Some(Value::Word((*s).into())))?.reg(&mut w.b);
-                }
-                if let Some(past) = self.kind.causal {
-                    let last = w.b.to_vector((past + i64::from(q)) as i32 as u32);
-                    let seen = w.b.op(Gen::CmpGe.of(Type::I32), &[last.into(), key.into()]);
-                    *s = w.b.select(seen, *s, hidden);
-                }
-                if let Some(inside) = inside {
-                    *s = w.b.select(*inside, *s, hidden);
-                }
-            }
-        }
-        Ok(scores)
     }
 
     /// Adds up what the teams have found, a column in each workitem: of all queries, some at a time.
@@ -531,7 +595,7 @@ impl Keys<'_> {
                     _ => &self.cx.step.output.view,
                 };
                 let (r, size) = (view.rank(), self.cx.dtype(arg).size() as i64);
-                let outer = self.outer(w, view, size as usize);
+                let outer = self.outer(w, arg);
                 let at = w.b.mul(column, (view.strides[r - 1] * size) as i32);
                 let at = w.b.mad(c.query, (view.strides[r - 2] * size) as i32, at);
                 let at = outer.reg.map_or(at, |r| w.b.add(at, r));

@@ -7,7 +7,8 @@ use super::super::tile::{Form, Layout, Tile, Types};
 use super::super::{MAX_TENSOR_BYTES, values};
 use super::few::Few;
 use super::shares::{Shares, Work};
-use crate::graph::fused::{FusedGraph, Step, StepKind};
+use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
+use crate::graph::view::View;
 use crate::mir::{Type, matrix_instruction};
 use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Operand};
@@ -123,27 +124,97 @@ pub(super) fn grouped(step: &Step) -> Option<Step> {
         return None;
     }
     let mut out = step.clone();
-    let queries = |i: usize| i != 1 && i != 2;
-    for (_, a) in out.inputs.iter_mut().enumerate().filter(|(i, _)| queries(*i)) {
-        a.view.dims.swap(group, query);
-        a.view.strides.swap(group, query);
-    }
-    for a in &mut out.inputs[1..3] {
-        a.view.dims[group] = 1;
+    let caches = kind.caches();
+    for (i, a) in out.inputs.iter_mut().enumerate() {
+        if i == 1 || i == 2 || caches.contains(&i) {
+            a.view.dims[group] = 1;
+        } else {
+            a.view.dims.swap(group, query);
+            a.view.strides.swap(group, query);
+        }
     }
     out.output.view.dims.swap(group, query);
     out.output.view.strides.swap(group, query);
     Some(out)
 }
 
+/// Makes an attention of a few queries one whose kernel is told how many keys there are, where it can be.
+pub(in crate::kernels) fn takes_any_keys(step: &mut Step) -> bool {
+    if let StepKind::Attention(kind) = &mut step.kind {
+        kind.any_keys = kind.causal.is_none();
+        return kind.any_keys;
+    }
+    false
+}
+
+/// Such a step as its kernel sees it.
+pub(in crate::kernels) fn seen(step: &Step) -> Option<Step> {
+    matches!(&step.kind, StepKind::Attention(Attention { any_keys: true, .. })).then(|| grouped(step)).flatten()
+}
+
+/// Which dimension of an operand of an attention goes along the keys; none for others, whose views do not grow with these.
+pub(super) fn along_keys(kind: &Attention, i: usize, r: usize) -> Option<usize> {
+    let caches = kind.caches();
+    match i {
+        1 => Some(r - 1),
+        2 => Some(r - 2),
+        i if (3..caches.start).contains(&i) => Some(r - 1),
+        i if caches.contains(&i) && i == caches.start => Some(r - 1),
+        i if caches.contains(&i) && i == caches.start + 2 => Some(r - 2),
+        _ => None,
+    }
+}
+
+/// True for operands whose memory is as large as there are keys: the new line may lie among them.
+pub(super) fn grows(kind: &Attention, i: usize, r: usize) -> bool {
+    let caches = kind.caches();
+    along_keys(kind, i, r).is_some() || caches.contains(&i) && i + 1 != caches.end
+}
+
+/// Which strides of an operand a kernel for any number of keys is told.
+pub(super) fn told(kind: &Attention, i: usize, view: &View, d: usize) -> bool {
+    let r = view.rank();
+    let outer = d + 2 < r || d + 2 == r && (3..kind.caches().start).contains(&i);
+    kind.any_keys && grows(kind, i, r) && outer && view.dims[d] > 1 && view.strides[d] != 0
+}
+
+/// What the code of a step depends on whose kernel is told the number of keys: all but that, and the strides it is told.
+pub(in crate::kernels) fn key(graph: &FusedGraph, step: &Step) -> Option<String> {
+    use std::fmt::Write;
+    let StepKind::Attention(kind @ Attention { any_keys: true, .. }) = &step.kind else { return None };
+    let mut s = format!("{kind:?}|{:?}|{}", step.expr, extents(step).keys);
+    for (i, a) in step.inputs.iter().chain([&step.output]).enumerate() {
+        let mut view = a.view.clone();
+        for d in 0..view.rank() {
+            if told(kind, i, &a.view, d) {
+                view.strides[d] = i64::MAX;
+            } else if view.dims[d] == 1 {
+                view.strides[d] = 0;
+            }
+        }
+        if let Some(d) = along_keys(kind, i, view.rank()) {
+            view.dims[d] = usize::MAX;
+        }
+        let _ = write!(s, "|{} {view}", graph.tensor(a.tensor).dtype);
+    }
+    Some(s)
+}
+
+/// Keys for which a kernel for any number of them is made, a power of four: as many workgroups share fewer, in fewer rounds.
+fn made_for(keys: usize) -> usize {
+    1 << (keys.max(16).next_power_of_two().ilog2().next_multiple_of(2))
+}
+
 fn extents(step: &Step) -> Extents {
     let causal = if let StepKind::Attention(kind) = &step.kind { kind.causal } else { None };
     let (out, q, k) = (&step.output.view, &step.inputs[0].view, &step.inputs[1].view);
     let r = out.rank();
+    let any_keys = matches!(&step.kind, StepKind::Attention(Attention { any_keys: true, .. }));
+    let keys = k.dims[r - 1];
     Extents {
         batches: out.dims[..r - 2].iter().product(),
         queries: out.dims[r - 2],
-        keys: k.dims[r - 1],
+        keys: if any_keys { made_for(keys) } else { keys },
         depth: q.dims[r - 1],
         width: out.dims[r - 1],
         causal,
@@ -476,11 +547,25 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
     let grouped = grouped(step);
     let step = grouped.as_ref().unwrap_or(step);
     let t = graph.tensor(step.inputs[0].tensor).dtype;
-    let tiles = Plan::of(graph, step, target).map(|(clocks, plan)| (clocks, How::Tiles(plan)));
     let few = Few::of(graph, step, extents(step), target).map(|(clocks, few)| (clocks, How::Few(few)));
-    let (clocks, best) = tiles.into_iter().chain(few).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    if matches!(&step.kind, StepKind::Attention(Attention { any_keys: true, .. })) {
+        return few.map(|(_, few)| few);
+    }
+    let tiles = Plan::of(graph, step, target);
+    let machine = Machine::of(target);
     let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
-    (clocks < apart(target, &Machine::of(target), types, &several, t)).then_some(best)
+    let others = apart(target, &machine, types, &several, t);
+    let cached = matches!(&step.kind, StepKind::Attention(Attention { cached: true, .. }));
+    if cached {
+        // Caches are copied before any other way.
+        let bytes: usize = step.inputs[1..3].iter().map(|a| 2 * a.view.len() * t.size()).sum();
+        let copies = bytes as f64 / machine.memory + 2.0 * (machine.launch + machine.ends);
+        let others = tiles.map_or(others, |(clocks, _)| clocks.min(others));
+        return few.filter(|(clocks, _)| *clocks < others + copies).map(|(_, few)| few);
+    }
+    let tiles = tiles.map(|(clocks, plan)| (clocks, How::Tiles(plan)));
+    let (clocks, best) = tiles.into_iter().chain(few).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (clocks < others).then_some(best)
 }
 
 /// True when there is a kernel for an attention, and it seems quicker than several.

@@ -224,7 +224,7 @@ impl Compiler {
                     });
                 }
                 if let Some(last) = (launches.len() as u32).checked_sub(1) {
-                    writers.entry(step.output.tensor).or_default().push(last);
+                    step.written().for_each(|t| writers.entry(t).or_default().push(last));
                 }
             }
             let mut kernels = Vec::new();

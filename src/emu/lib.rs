@@ -20,7 +20,7 @@
 //! not document is settled as follows: transcendentals are correctly rounded almost always (AMD promises 1 ULP) and
 //! flush f32 denormals; sums inside matrix instructions are taken in order of k, each product added with a fused
 //! multiply-add in single precision; matrix shapes that only gfx950 has follow the pattern of the older ones
-//! (`barewave_isa::matrix`); transposing loads exchange within a quarter of the wave (`exec::vmem`, `exec::ds`);
+//! (`barewave_isa::matrix`); lanes of transposing loads exchange as others measured, or as LDS instructions do (`exec::vmem`, `exec::ds`);
 //! stochastic conversions of several numbers use one seed (`exec::convert`); integers that do not fit a typed buffer's
 //! component saturate (`exec::format`); dot products of floats add in an order and precision of their own (`sem::packed`).
 //!

@@ -10,23 +10,19 @@ use super::prune;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
 
-/// The graph with attentions, of those steps that `worth` says yes to; `None` where there are none. `apart` says which softmax is
-/// to stay as it is.
-pub fn attend(
-    graph: &FusedGraph,
-    apart: impl Fn(&Step) -> bool,
-    worth: impl Fn(&FusedGraph, &Step) -> bool,
-) -> Option<FusedGraph> {
+/// The graph with attentions, of those steps that `worth` says yes to, and may change; it is told of which three steps. `None` where there
+/// are none.
+pub fn attend(graph: &FusedGraph, worth: impl Fn(&FusedGraph, [&Step; 3], &mut Step) -> bool) -> Option<FusedGraph> {
     let is_softmax = |s: &Step| matches!(s.kind, StepKind::Softmax(Softmax { log: false, .. }));
     let mut found = Vec::new();
-    for (i, step) in graph.steps.iter().enumerate().filter(|(_, s)| is_softmax(s)) {
-        if let Some(all) = around(graph, i)
-            && !apart(step)
-            && let Some(whole) = joined(graph, [all.0, i, all.1])
+    for (i, _) in graph.steps.iter().enumerate().filter(|(_, s)| is_softmax(s)) {
+        let Some((first, second)) = around(graph, i) else { continue };
+        let parts = [first, i, second];
+        if let Some(mut whole) = joined(graph, parts)
             && graph.step_promises(&whole).is_ok()
-            && worth(graph, &whole)
+            && worth(graph, parts.map(|n| &graph.steps[n]), &mut whole)
         {
-            found.push(([all.0, i, all.1], whole));
+            found.push((parts, whole));
         }
     }
     if found.is_empty() {
@@ -196,7 +192,15 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
         inputs.push(access(a, with_rows(&a.view, rows2, &rows)?));
     }
     let output = access(&values.output, with_rows(&values.output.view, rows2, &rows)?);
-    let kind = StepKind::Attention(Attention { score, operands: n as usize, causal, masked });
+    let kind = StepKind::Attention(Attention {
+        score,
+        operands: n as usize,
+        causal,
+        masked,
+        cached: false,
+        placed: false,
+        any_keys: false,
+    });
     let name = format!("{}+{}+{}", scores.name, middle.name, values.name);
     Some(Step { name, kind, inputs, expr, output })
 }

@@ -28,7 +28,7 @@ use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
     Attention, Before, Coder, Conv, Normalize, Normed, NormedRows, Packed, Pool, PoolOp, Program, Reduce, ReduceOp,
-    Scan, Softmax, StepKind, Summand, Window, Zeros,
+    Scan, Scattered, Softmax, StepKind, Summand, TopK, Window, Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;
@@ -157,6 +157,15 @@ pub struct Step {
     pub output: Access,
 }
 
+impl Step {
+    /// The tensors that it writes: its output's, and those of operands that it writes before it reads them.
+    pub fn written(&self) -> impl Iterator<Item = TensorId> {
+        [self.output.tensor]
+            .into_iter()
+            .chain(self.kind.filled().iter().filter_map(|i| Some(self.inputs.get(*i)?.tensor)))
+    }
+}
+
 /// A model as a list of kernel launches.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct FusedGraph {
@@ -207,7 +216,7 @@ impl FusedGraph {
                 kind: step.kind.name(),
                 rule: Box::new(rule),
             })?;
-            written[step.output.tensor.index()] = true;
+            step.written().for_each(|t| written[t.index()] = true);
         }
         for &id in &self.outputs {
             let t = self.tensor(id);
@@ -252,7 +261,11 @@ impl FusedGraph {
         for (i, access) in step.inputs.iter().enumerate() {
             let t = self.tensor(access.tensor);
             let wrong = |rule| Broken::Operand { number: i, tensor: t.name.clone(), rule: Box::new(rule) };
-            if matches!(t.role, Role::Intermediate | Role::Output(_)) && !written[access.tensor.index()] {
+            let filled = step.kind.filled().contains(&i);
+            if filled && matches!(t.role, Role::Constant(_) | Role::Input(_)) {
+                return Err(wrong(Broken::WritesConstant));
+            }
+            if matches!(t.role, Role::Intermediate | Role::Output(_)) && !written[access.tensor.index()] && !filled {
                 return Err(wrong(Broken::ReadTooEarly));
             }
             if !access.is_plain() && step.kind != StepKind::Pointwise {

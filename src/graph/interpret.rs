@@ -214,6 +214,15 @@ impl Interpreter {
         }
         self.fetch(graph, step.output.tensor);
         let at_step = |e| Error::Step { step: step.name.clone(), what: Box::new(e) };
+        let filled = step.kind.fill(&Operands { interpreter: self, step }).map_err(at_step)?;
+        for (i, data) in step.kind.filled().iter().zip(filled) {
+            let (view, mut n) = (&step.inputs[*i].view, 0);
+            let out = self.data[step.inputs[*i].tensor.index()].as_mut().expect("fetched before");
+            each(&view.dims, |coords| {
+                out.set(view.at(coords) as usize, data.get(n));
+                n += 1;
+            });
+        }
         let operands = Operands { interpreter: self, step };
         let results = step.kind.interpret(&operands).map_err(at_step)?;
         let beside = step.kind.interpret_beside(&operands).map_err(at_step)?;

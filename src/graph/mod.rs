@@ -8,6 +8,7 @@ mod absorb;
 mod ask;
 mod attend;
 mod begin;
+mod cached;
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
@@ -47,6 +48,7 @@ mod words;
 
 pub use attend::attend;
 pub(crate) use begin::{begin_convolutions, begin_with_norms};
+pub(crate) use cached::keep_caches;
 pub use cut::{Between, Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};

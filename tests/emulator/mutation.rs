@@ -403,6 +403,15 @@ fn models() -> Vec<Case> {
         b.output(&y);
         add(if along == 0 { "CumSum of columns" } else { "CumSum of lines" }, b);
     }
+    for (shape, along, dtype) in [([3, 700], 1, DType::F16), ([70, 5], 0, DType::F32)] {
+        let mut b = Builder::new(17, 10);
+        let data: Vec<f64> = (0..350).cycle().take(shape.iter().product()).map(f64::from).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+        let k = b.ints(&[9]);
+        let places = b.node_n("TopK", &[&x, &k], &[("axis", int(along))], 2).remove(1);
+        b.output(&places);
+        add(if along == 0 { "TopK of columns" } else { "TopK of lines" }, b);
+    }
     let digits = Model::load(Path::new("examples/digits/digits.onnx")).unwrap();
     let digits = graph::fuse(&digits, &Options::default()).unwrap();
     models.push(("digits".into(), digits, vec![HostTensor::from_f32(&[1, 1, 8, 8], &[0.5; 64])]));
@@ -594,7 +603,7 @@ fn every_drop_in_our_kernels_is_noticed_or_harmless() {
     let kinds: BTreeSet<&str> = models.iter().flat_map(|m| m.1.steps.iter().map(|s| s.kind.name())).collect();
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        ["conv", "matmul", "normalize", "packed", "pointwise", "pool", "program", "reduce", "scan", "softmax"],
+        ["conv", "matmul", "normalize", "packed", "pointwise", "pool", "program", "reduce", "scan", "softmax", "topk"],
         "every family of kernels"
     );
     let jobs = models.iter().flat_map(|m| TARGETS.map(|t| (m, t))).filter(|(m, t)| drawn(&format!("{} {t}", m.0)));

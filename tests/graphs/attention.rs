@@ -8,7 +8,7 @@ use barewave::graph::{Options, attend, fuse};
 /// Both forms of a graph compute the same; gives the attention.
 fn same(b: &Builder) -> Attention {
     let graph = fuse(&b.model, &Options::default()).unwrap();
-    let joined = attend(&graph, |_| false, |_, _| true).expect("an attention is found");
+    let joined = attend(&graph, |_, _, _| true).expect("an attention is found");
     joined.check().unwrap();
     let run = |g: &FusedGraph| Interpreter::new(g).run(g, &b.inputs).unwrap()[0].to_f64();
     for (x, y) in run(&graph).iter().zip(run(&joined)) {

@@ -22,6 +22,8 @@ struct Decoding {
     dtype: DType,
     causal: bool,
     masked: bool,
+    /// The mask says which keys are seen.
+    barred: bool,
     /// Keys that come from a cache.
     past: usize,
 }
@@ -37,7 +39,14 @@ impl Decoding {
             HostTensor::from_f64(dtype, &shape, &values)
         };
         let (q, k, v) = (side(hq, queries), side(hk, keys), side(hk, keys));
-        let mask = HostTensor::from_f64(dtype, &[queries, keys], &b.random(&[queries, keys]).to_f64());
+        let mask = b.random(&[queries, keys]).to_f64();
+        let mask = match self.barred {
+            true => {
+                let seen: Vec<i64> = mask.iter().map(|x| i64::from(*x > -0.5)).collect();
+                HostTensor::from_ints(DType::Bool, &[queries, keys], &seen)
+            }
+            false => HostTensor::from_f64(dtype, &[queries, keys], &mask),
+        };
         // Rows of keys and values: those of the cache, and the others.
         let rows = |t: &HostTensor, of: std::ops::Range<usize>| {
             let all = t.to_f64();
@@ -46,7 +55,7 @@ impl Decoding {
         };
         let mut names = vec![b.input_of(q.clone())];
         names.extend([&k, &v].map(|t| b.input_of(rows(t, past..keys))));
-        names.push(if self.masked { b.input_of(mask.clone()) } else { String::new() });
+        names.push(if self.masked || self.barred { b.input_of(mask.clone()) } else { String::new() });
         if past > 0 {
             names.extend([&k, &v].map(|t| b.input_of(rows(t, 0..past))));
         }
@@ -78,13 +87,16 @@ impl Decoding {
         let got = run();
         // Whoever comes last, and counters begin at zero again.
         assert_eq!(run()[0].bytes(), got[0].bytes(), "{target} {self:?}");
-        let (got, q, k, v, mask) = (got[0].to_f64(), q.to_f64(), k.to_f64(), v.to_f64(), mask.to_f64());
+        let barred: Vec<bool> = if self.barred { mask.to_i64().iter().map(|x| *x == 0).collect() } else { Vec::new() };
+        let (got, q, k, v) = (got[0].to_f64(), q.to_f64(), k.to_f64(), v.to_f64());
+        let mask = if self.masked { mask.to_f64() } else { Vec::new() };
         let most = match dtype {
             DType::F16 => 4e-3,
             DType::BF16 => 3e-2,
             _ => 2e-5,
         };
-        let seen = |row: usize, key: usize| !self.causal || key <= row + past;
+        let open = |row: usize, key: usize| !barred.get(row * keys + key).copied().unwrap_or(false);
+        let seen = |row: usize, key: usize| (!self.causal || key <= row + past) && open(row, key);
         for (h, row) in (0..hq).flat_map(|h| (0..queries).map(move |row| (h, row))) {
             let of = h / (hq / hk);
             let scores: Vec<f64> = (0..keys)
@@ -121,6 +133,7 @@ fn keys_are_shared_among_workgroups() {
         dtype: DType::F16,
         causal: false,
         masked: false,
+        barred: false,
         past: 0,
     };
     let cases = [
@@ -130,6 +143,7 @@ fn keys_are_shared_among_workgroups() {
         Decoding { queries: 3, keys: 523, dtype: DType::F32, ..plain },
         Decoding { heads: [3, 3], queries: 8, keys: 1100, dtype: DType::BF16, masked: true, ..plain },
         Decoding { heads: [6, 2], queries: 5, keys: 777, size: 80, causal: true, ..plain },
+        Decoding { heads: [4, 2], queries: 7, keys: 301, barred: true, ..plain },
         Decoding { heads: [1, 1], queries: 40, keys: 900, size: 40, masked: true, ..plain },
     ];
     for target in TARGETS {
@@ -154,6 +168,7 @@ fn work_in_equal_shares() {
         dtype: DType::F16,
         causal: false,
         masked: false,
+        barred: false,
         past: 0,
     };
     // The first target has no matrix instructions. Heads, queries, size: ends of blocks and of tiles anywhere.

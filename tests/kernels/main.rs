@@ -4,6 +4,7 @@
 mod support;
 
 mod bytes;
+mod caches;
 mod decoding;
 mod direct;
 mod divided;

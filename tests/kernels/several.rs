@@ -1,4 +1,4 @@
-//! Operators of long lines that take several launches: Fourier transforms in passes, running sums in chunks, TopK in heats. Emulated devices in
+//! Operators of long lines that take several launches: Fourier transforms in passes, running sums in chunks, TopK in pieces and heats. Emulated devices in
 //! strict mode against the f64 interpreter of the fused graph, and that against sums and sorts written down here.
 
 use crate::support::agree::{close, finish, outputs};
@@ -232,10 +232,65 @@ fn running_products() {
     }
 }
 
+/// Order of elements: zeros are equal, NaNs larger than all numbers.
+fn order(a: f64, b: f64) -> std::cmp::Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+#[test]
+fn the_best_of_lines_are_found_by_teams() {
+    // Teams of a lane, of rows, of waves; whole lines, lines of odd lengths, along other axes, pieces even and not.
+    let (f16, f32, bf16, i8) = (DType::F16, DType::F32, DType::BF16, DType::I8);
+    let kinds = [(1, f16), (0, f32), (1, f32), (0, bf16), (1, i8), (0, DType::U16), (1, DType::I32), (0, DType::U8)];
+    let shapes = [
+        ([37, 80, 1], 1, 1),
+        ([1, 1000, 1], 1, 50),
+        ([5, 129, 3], 1, 11),
+        ([300, 7, 1], 1, 7),
+        ([2, 64, 1], 1, 64),
+        ([3, 1024, 1], 1, 8),
+        ([2, 2053, 1], 1, 40),
+        ([1, 4096, 2], 1, 5),
+        ([70, 16, 1], 0, 9),
+    ];
+    for (i, (shape, axis, k)) in shapes.into_iter().enumerate() {
+        for (largest, dtype) in [kinds[i % 8], kinds[(i + 3) % 8]] {
+            let mut b = Builder::new(17, 13);
+            let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
+            let data: Vec<f64> = (0..shape.iter().product())
+                .map(|_| match (b.below(90), dtype.is_float()) {
+                    (n @ 0..6, true) => special[n],
+                    (n, true) => n as f64 - 40.0,
+                    (n, false) => n as f64,
+                })
+                .collect();
+            let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+            let count = b.ints(&[k as i64]);
+            let y = b.node_n("TopK", &[&x, &count], &[("axis", int(axis)), ("largest", int(largest))], 2);
+            finish(&mut b, "", &y);
+            let what = format!("{k} of {dtype} {shape:?}, largest {largest}");
+            let got = outputs(&b, &what, 0.0)[1].to_f64();
+            let given = b.inputs[0].to_f64();
+            let [outer, n, inner] = if axis == 0 { [1, shape[0], shape[1] * shape[2]] } else { shape };
+            for (o, q) in (0..outer).flat_map(|o| (0..inner).map(move |q| (o, q))) {
+                let value = |i: usize| given[(o * n + i) * inner + q];
+                let mut best: Vec<usize> = (0..n).collect();
+                best.sort_by(|a, b| {
+                    let by = order(value(*a), value(*b));
+                    if largest == 1 { by.reverse() } else { by }
+                });
+                let found: Vec<f64> = (0..k).map(|j| got[(o * k + j) * inner + q]).collect();
+                let want: Vec<f64> = best[..k].iter().map(|i| *i as f64).collect();
+                assert_eq!(found, want, "{what}, line {o} {q}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_best_of_long_lines_are_found_in_heats_and_by_merging() {
     // The last three are sorted: whole, of runs that are not a power of two of them, and of single elements.
-    let (high, low, whole) = ((1, DType::F32), (0, DType::F32), (1, DType::I64));
+    let (high, low, whole) = ((1, DType::F64), (0, DType::F64), (1, DType::I64));
     for (shape, axis, k, kinds) in [
         ([33, 1024, 1], 1, 5, vec![high, whole]),
         ([1, 1200, 24], 1, 4, vec![low]),

@@ -82,6 +82,22 @@ fn bits_of(row: &[u32; 4], at: usize, n: usize) -> u32 {
     (v & ((1u64 << n) - 1)) as u32
 }
 
+/// Transposes bytes within groups of 16 lanes of a wave of 32, each of which holds 8: lanes 0 to 3 and 8 to 11 of a group hold the first half
+/// of rows of 16 bytes, lanes 4 to 7 and 12 to 15 the second half, and lane i gets column i.
+pub fn transpose_bytes(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64]) {
+    for lane in Lanes(w.exec()) {
+        let (group, column) = (lane / 16 * 16, lane % 16);
+        let byte = |row: usize| {
+            let from = group + row / 4 * 8 + column / 8 * 4 + row % 4;
+            bits_of(&rows[from], column % 8 * 8, 8) << (row % 4 * 8)
+        };
+        for d in 0..2 {
+            let word = (0..4).fold(0, |word, i| word | byte(4 * d + i));
+            w.set_lane(dst + (d * w.lanes) as u32, lane, word);
+        }
+    }
+}
+
 /// Transposes within groups of a quarter of the wave, each lane of which holds `dwords` of elements of `bits` bits, and
 /// stores the result: a group of n lanes holds rows of n elements, one after the other, and lane i gets column i.
 pub fn transpose(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64], dwords: usize, bits: usize) {

@@ -343,9 +343,10 @@ unsafe fn block<S: Space, const STORES: bool>(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
-/// Transposing loads of gfx12 (see `ds::transpose`): lanes load rows, and get columns of 16- or 8-bit elements. Which
-/// lanes exchange is not in the manual; Triton gives a quarter of the wave for the LDS instructions of gfx950 and gfx1250
-/// (8 lanes with 8 elements each in a wave of 32), and here it is the same.
+/// Transposing loads of gfx12: lanes load rows, and get columns of 16- or 8-bit elements. Which lanes exchange is not in the manual. Of a
+/// wave of 32 it was measured on gfx1201 by others: groups of 8 lanes transpose 8x8 halves (Tessera, `GLOBAL_LOAD_TR_B128`: 256 of 256
+/// elements; the same on gfx1250), and bytes go to lanes as `rows::transpose_bytes` has it (two projects that do not know each other; a third
+/// found that they are not exchanged as halves are). Of a wave of 64 nobody has; there it is as LDS instructions do it (`ds::read_tr`).
 unsafe fn load_transposed<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     let b = S::base(w, op);
     // A wave of 64 has half as much in each lane.
@@ -363,7 +364,10 @@ unsafe fn load_transposed<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
             }
         }
     }
-    super::rows::transpose(w, op.dst, &rows, bytes / 4, bits);
+    match (w.lanes, bits) {
+        (32, 8) => super::rows::transpose_bytes(w, op.dst, &rows),
+        _ => super::rows::transpose(w, op.dst, &rows, bytes / 4, bits),
+    }
     Ctl::Next
 }
 

@@ -6,7 +6,9 @@ use crate::graph::fused::Step;
 use crate::graph::interpret::{Data, Error, Operands, each, evaluate};
 use crate::graph::rules::Broken;
 use crate::graph::view::View;
+use crate::tensor::DType;
 use std::fmt;
+use std::ops::Range;
 
 /// `O[b..,m,n] = sum over t of P[b..,m,t] * in2[b..,t,n]`, where `P` is the softmax over t of
 /// `score(sum over k of in0[b..,m,k] * in1[b..,k,t])`.
@@ -20,6 +22,21 @@ pub struct Attention {
     pub causal: Option<i64>,
     /// A row that sees nothing gives 0; otherwise NaN.
     pub masked: bool,
+    /// The step itself writes `in1` and `in2`, before it reads them. Five operands more say what: what there was of `in1`,
+    /// `[b..,k,past]`, and one `[b..,k,1]` in it; the same of `in2`; and where that one goes, `[b..,1,1]`. What is neither is 0.
+    pub cached: bool,
+    /// The new lines are in `in1` and `in2` before the step, and where they are the step does not write.
+    pub placed: bool,
+    /// Its kernel is told how many keys there are when it is launched, and where they lie.
+    pub any_keys: bool,
+}
+
+impl Attention {
+    /// The operands that say what is written.
+    pub fn caches(&self) -> Range<usize> {
+        let first = 3 + self.operands;
+        first..first + if self.cached { 5 } else { 0 }
+    }
 }
 
 impl Kind for Attention {
@@ -28,13 +45,18 @@ impl Kind for Attention {
     }
 
     fn operands(&self) -> usize {
-        3 + self.operands
+        self.caches().end
+    }
+
+    fn filled(&self) -> &'static [usize] {
+        if self.cached { &[1, 2] } else { &[] }
     }
 
     fn infer(&self, operands: &[Operand<'_>], r: usize) -> Result<Option<Inferred>, Broken> {
-        let [(dtype, q), (_, k), (_, v), scores @ ..] = operands else {
+        let [(dtype, q), (_, k), (_, v), rest @ ..] = operands else {
             return Err(Broken::TooFewOperands(3));
         };
+        let (scores, caches) = rest.split_at(self.operands.min(rest.len()));
         let batch = |d: &[usize]| d.len() == r && r >= 2 && d[..r - 2] == q[..r - 2];
         if ![q, k, v].into_iter().all(|d| batch(d)) || q[r - 1] != k[r - 2] || k[r - 1] != v[r - 2] {
             return Err(Broken::Fit(format!("queries {q:?}, keys {k:?} and values {v:?} do not fit")));
@@ -43,19 +65,55 @@ impl Kind for Attention {
         if let Some((_, d)) = scores.iter().find(|(_, d)| **d != all[..]) {
             return Err(Broken::Fit(format!("an operand of scores has dimensions {d:?}, not {all:?}")));
         }
+        if self.cached {
+            let [(tk, past_k), (_, new_k), (tv, past_v), (_, new_v), (index, start)] = caches else {
+                return Err(Broken::TooFewOperands(self.operands()));
+            };
+            let alike = caches[..4].iter().all(|(t, d)| t == dtype && batch(d)) && batch(start);
+            let lines = past_k[r - 2] == k[r - 2] && new_k[r - 2..] == [k[r - 2], 1] && past_k[r - 1] <= k[r - 1];
+            let same = past_v[r - 1] == v[r - 1] && new_v[r - 2..] == [1, v[r - 1]] && past_v[r - 2] <= v[r - 2];
+            let one = matches!(index, DType::I32 | DType::I64) && start[r - 2..] == [1, 1];
+            if !(alike && lines && same && one) {
+                return Err(Broken::Fit(format!("{tk}{past_k:?} and {tv}{past_v:?} are no caches of {k:?} and {v:?}")));
+            }
+        }
         Ok(Some(Inferred::new(*dtype, &[&q[..r - 1], &v[r - 1..]].concat())))
     }
 
     fn cut(&self, _: usize, d: usize, rank: usize) -> Option<Option<usize>> {
         // Batches; rows would see other keys.
-        (d + 2 < rank).then_some(Some(d))
+        (d + 2 < rank && !self.cached).then_some(Some(d))
+    }
+
+    fn fill(&self, at: &Operands<'_>) -> Result<Vec<Data>, Error> {
+        let start = at.view(self.operands() - 1);
+        let of = |i: usize| -> Result<Data, Error> {
+            let view = at.view(i);
+            let axis = if i == 1 { view.rank() - 1 } else { view.rank() - 2 };
+            let [past, new] = [0, 1].map(|n| self.caches().start + 2 * (i - 1) + n);
+            let (old, fresh) = (at.floats(past)?, at.floats(new)?);
+            let mut out = Vec::with_capacity(view.len());
+            each(&view.dims, |c| {
+                let mut one = c.to_vec();
+                one[axis] = 0;
+                let batch: i64 = c[..c.len() - 2].iter().zip(&start.strides).map(|(c, s)| *c as i64 * s).sum();
+                let place = at.data(self.operands() - 1).get((start.offset + batch) as usize).as_i64();
+                out.push(match c[axis] {
+                    t if t as i64 == place => fresh[at.view(new).at(&one) as usize],
+                    t if t < at.view(past).dims[axis] => old[at.view(past).at(c) as usize],
+                    _ => 0.0,
+                });
+            });
+            Ok(Data::Float(out))
+        };
+        self.filled().iter().map(|i| of(*i)).collect()
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let dims = at.dims();
         let r = dims.len();
         let (q, k, v) = (at.floats(0)?, at.floats(1)?, at.floats(2)?);
-        let views: Vec<&View> = (0..3 + self.operands).map(|i| at.view(i)).collect();
+        let views: Vec<&View> = (0..self.caches().start).map(|i| at.view(i)).collect();
         let (depth, keys) = (views[0].dims[r - 1], views[1].dims[r - 1]);
         let place = |i: usize, c: &[usize], m: usize, n: usize| {
             let view = views[i];
@@ -95,6 +153,10 @@ impl Kind for Attention {
     fn collapse(&self, _: &mut Step) {}
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "    score {}, causal {:?}, masked {}", self.score, self.causal, self.masked)
+        writeln!(
+            f,
+            "    score {}, causal {:?}, masked {}, cached {}, any keys {}",
+            self.score, self.causal, self.masked, self.cached, self.any_keys
+        )
     }
 }

@@ -14,6 +14,7 @@ pub mod recurrent;
 mod reduce;
 mod scan;
 mod softmax;
+mod topk;
 mod window;
 
 pub use attention::Attention;
@@ -22,11 +23,12 @@ pub use normalize::Normalize;
 pub use normed::Normed;
 pub use packed::{NormedRows, Packed, Zeros};
 pub use pool::{Pool, PoolOp};
-pub use program::{Coder, Program};
+pub use program::{Coder, Program, Scattered};
 pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use scan::Scan;
 pub use softmax::Softmax;
+pub use topk::TopK;
 pub use window::Window;
 
 use super::fused::Step;
@@ -76,6 +78,8 @@ pub enum StepKind {
     Program(Program),
     /// A recurrent layer.
     Recurrent(Recurrent),
+    /// Places of the best elements of lines.
+    TopK(TopK),
 }
 
 /// The one place where a kind is looked up.
@@ -96,6 +100,7 @@ impl Deref for StepKind {
             StepKind::Normed(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
+            StepKind::TopK(k) => k,
         }
     }
 }
@@ -163,6 +168,16 @@ pub trait Kind {
     /// That, in row-major order.
     fn interpret_beside(&self, _operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error> {
         Ok(None)
+    }
+
+    /// Operands that the step itself writes before it reads them.
+    fn filled(&self) -> &'static [usize] {
+        &[]
+    }
+
+    /// What it writes in each of those, in row-major order of the operand's view.
+    fn fill(&self, _operands: &Operands<'_>) -> Result<Vec<Data>, interpret::Error> {
+        Ok(Vec::new())
     }
 
     /// The kind over dimensions split in these runs of finer ones, if the same of it can be said of them.

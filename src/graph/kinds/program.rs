@@ -83,6 +83,18 @@ pub struct Program {
     pub body: Vec<Statement>,
     /// The value that is the element.
     pub result: Val,
+    /// What it is as a whole, where it is a tensor with other lines in it.
+    pub scattered: Option<Scattered>,
+}
+
+/// What a program gives that is operand 1, with zeros behind it along a dimension, and in it all of operand 0, as many elements
+/// along that dimension further on as the element of an operand says that has the first coordinate's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scattered {
+    /// The dimension.
+    pub axis: usize,
+    /// The operand that says where.
+    pub start: usize,
 }
 
 /// Writes a [`Program`].
@@ -91,12 +103,19 @@ pub struct Coder {
     vars: Vec<DType>,
     open: Vec<Vec<Statement>>,
     types: Vec<DType>,
+    scattered: Option<Scattered>,
 }
 
 impl Coder {
     /// For operands of these types.
     pub fn new(operands: &[DType]) -> Coder {
-        Coder { values: Vec::new(), vars: Vec::new(), open: vec![Vec::new()], types: operands.to_vec() }
+        Coder {
+            values: Vec::new(),
+            vars: Vec::new(),
+            open: vec![Vec::new()],
+            types: operands.to_vec(),
+            scattered: None,
+        }
     }
 
     fn value(&mut self, source: Source, dtype: DType) -> Val {
@@ -113,6 +132,11 @@ impl Coder {
         let v = self.value(source, dtype);
         self.state(Statement::Let(v));
         v
+    }
+
+    /// Says what the program is as a whole.
+    pub fn scatters(&mut self, whole: Scattered) {
+        self.scattered = Some(whole);
     }
 
     /// Type of a value.
@@ -345,7 +369,8 @@ impl Coder {
     /// Ends the program.
     pub fn finish(mut self, result: Val) -> Program {
         let body = self.open.pop().unwrap_or_default();
-        Program { operands: self.types.len(), values: self.values, vars: self.vars, body, result }
+        let (operands, scattered) = (self.types.len(), self.scattered);
+        Program { operands, values: self.values, vars: self.vars, body, result, scattered }
     }
 }
 

@@ -293,7 +293,46 @@ pub(super) fn key_mask(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Where new tokens go, by lengths that count all but one of a sequence's keys: how many each sequence has had, and each token's place.
+/// One token goes where its sequence's length says, which is never negative.
+pub(super) fn places(cx: &mut Lowering<'_>) -> Res<()> {
+    let (lengths, new) = (cx.input(0)?, cx.result(1)[1]);
+    let (dtype, batch) = (cx.dtype(lengths), cx.shape(lengths).iter().product());
+    let lengths = cx.without_base(lengths).reshaped(&[batch]);
+    if new == 1 {
+        cx.set(0, lengths.clone());
+        cx.set(1, lengths.reshaped(&[batch, 1]));
+        return Ok(());
+    }
+    let had = cx.combine(vec![lengths], &[batch], |e, v| {
+        let (others, none) = (e.constant(dtype, new as f64 - 1.0), e.constant(dtype, 0.0));
+        let had = e.binary(Binary::Sub, v[0], others);
+        e.binary(Binary::Max, had, none)
+    })?;
+    let steps: Vec<i64> = (0..new as i64).collect();
+    let steps = cx.add_const("steps".into(), HostTensor::from_ints(dtype, &[new], &steps));
+    let steps = Lazy::read(Access::new(steps, View::dense(&[new])), dtype);
+    let first = had.clone().reshaped(&[batch, 1]);
+    let own = cx.combine(vec![first, steps], &[batch, new], |e, v| e.binary(Binary::Add, v[0], v[1]))?;
+    cx.set(0, had);
+    cx.set(1, own);
+    Ok(())
+}
+
 // ---- rules ----
+
+pub(super) fn of_places(cx: &mut Inference<'_>) -> Res<()> {
+    let (lengths, x) = (cx.input(0)?, cx.input(1)?);
+    let (dtype, dims, new) = (cx.dtype(lengths), cx.dims(lengths), cx.dims(x).get(1));
+    let one = Dim::Known(1);
+    let (Some(new), true) = (new.cloned(), dims.iter().skip(1).all(|d| !d.differs(&one))) else {
+        let (dims, x) = (described(dims), described(cx.dims(x)));
+        return Err(Reason::Shape(format!("lengths of shape {dims} for tokens of shape {x}")));
+    };
+    let batch = dims.first().cloned().unwrap_or(one);
+    cx.give(0, dtype, vec![batch.clone()])?;
+    cx.give(1, dtype, vec![batch, new])
+}
 
 pub(super) fn of_key_mask(cx: &mut Inference<'_>) -> Res<()> {
     let (m, k) = (cx.input(0)?, cx.input(1)?);

@@ -5,8 +5,8 @@ use super::conv::check_size;
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, product};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Scalar, Unary, Val};
-use crate::graph::fused::{Access, Coder};
+use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
+use crate::graph::fused::{Access, Coder, StepKind, TopK};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -199,19 +199,43 @@ impl Lines {
         self.n = n / piece * of.k;
     }
 
-    /// Puts elements where they are said to be.
-    fn take(&mut self, cx: &mut Lowering<'_>, places: Access) {
+    /// Leaves the elements, so many of a line, that are at these places, in their order.
+    fn take(&mut self, cx: &mut Lowering<'_>, places: Access, count: usize) {
         let dims = self.dims();
-        let left = found(cx, &self.data, &places, dims, self.n);
-        let from = self.origins.as_ref().map(|from| found(cx, from, &places, dims, self.n));
+        let left = found(cx, &self.data, &places, dims, count);
+        let from = self.origins.as_ref().map(|from| found(cx, from, &places, dims, count));
         self.data = cx.stored_access(left);
         self.origins = Some(from.map_or(places, |from| cx.stored_access(from)));
+        self.n = count;
     }
 }
 
+/// Rounds of a team, each of which finds one element, that are quicker than ranks.
+const ROUNDS: usize = 128;
+
+/// Where the best of each of so many pieces of lines are, in type `dtype` and one piece's behind the other's, by a kernel of their own.
+fn topk(cx: &mut Lowering<'_>, lines: &Lines, pieces: usize, &Best { k, largest }: &Best, dtype: DType) -> Lazy {
+    let Lines { outer, n, inner, .. } = *lines;
+    let view = View { offset: lines.data.view.offset, ..View::dense(&[outer, n, inner]) };
+    // The dimension goes last, and comes back afterwards.
+    let view = if inner == 1 { view.reshaped(&[outer, n]).unwrap_or(view) } else { view.permuted(&[0, 2, 1]) };
+    let mut dims = view.dims[..view.rank() - 1].to_vec();
+    dims.extend([pieces, k]);
+    let data = Access::new(lines.data.tensor, view);
+    let mut places = cx.produce(StepKind::TopK(TopK { largest }), vec![data], &dims, DType::I32);
+    if dtype != DType::I32 {
+        let mut e = Expr::new();
+        let place = e.push_acc(DType::I32);
+        let place = e.cast(place, dtype);
+        places.expr = e.finish(place);
+    }
+    let places = if inner == 1 { places } else { cx.permute(places, &[0, 2, 3, 1]) };
+    places.reshaped(&[outer, pieces * k, inner])
+}
+
 /// The best `k` of each line. Of long lines, the best `k` of each piece first: what is not among these is not among the best of all. Pieces and
-/// their best stay in order, so that of equal elements the first one counts. Where that leaves much, the line is sorted: short runs by
-/// ranks, and these merged.
+/// their best stay in order, so that of equal elements the first one counts. Many of a line, and elements of 64 bits, are found by ranks,
+/// and where that leaves much, the line is sorted: short runs by ranks, and these merged.
 pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
@@ -227,8 +251,44 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let wanted = Best { k, largest };
     let mut lines = Lines { data: cx.operand_if(x, View::is_dense), outer, n, inner, origins: None };
+    let places = if k <= ROUNDS && TopK::ranks(dtype) {
+        while lines.n > TopK::LONGEST {
+            // Pieces of which lanes may load neighbours, where there are some.
+            let fewest = lines.n.div_ceil(TopK::LONGEST);
+            let even = (fewest..2 * fewest).find(|p| lines.n.is_multiple_of(8 * p));
+            let pieces = even.unwrap_or(fewest);
+            let places = topk(cx, &lines, pieces, &wanted, DType::I32);
+            let places = cx.stored_access(places);
+            lines.take(cx, places, pieces * k);
+        }
+        let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
+        let places = topk(cx, &lines, 1, &wanted, t);
+        cx.stored_access(places)
+    } else {
+        by_ranks(cx, &mut lines, &wanted)
+    };
+    let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
+    if cx.wants(0) {
+        let values = found(cx, &lines.data, &places, lines.dims(), k);
+        cx.set(0, values.reshaped(&out));
+    }
+    let origins = match &lines.origins {
+        Some(from) => {
+            let from = found(cx, from, &places, lines.dims(), k).reshaped(&out);
+            cx.combine(vec![from], &out, |e, v| e.cast(v[0], DType::I64))?
+        }
+        None => Lazy::read(places, t).reshaped(&out),
+    };
+    cx.set(1, origins);
+    Ok(())
+}
+
+/// Where the best of lines are, of which some are left out first or which are sorted.
+fn by_ranks(cx: &mut Lowering<'_>, lines: &mut Lines, wanted: &Best) -> Access {
+    let Lines { outer, inner, .. } = *lines;
+    let &Best { k, largest } = wanted;
     while let Some(heat) = heat(outer * inner, lines.n, k) {
-        lines.pieces(cx, heat, &wanted);
+        lines.pieces(cx, heat, wanted);
     }
     let n = lines.n;
     let mut run = n;
@@ -239,28 +299,15 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         }
         while 2 * run < n {
             let places = merged(cx, &lines.data, lines.dims(), run, &Best { k: n, largest }, DType::I32);
-            lines.take(cx, places);
+            lines.take(cx, places, n);
             run *= 2;
         }
     }
     let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
-    let places = match run < n {
-        true => merged(cx, &lines.data, lines.dims(), run, &wanted, t),
-        false => best(cx, &lines.data, lines.dims(), &wanted, t),
-    };
-    if cx.wants(0) {
-        let values = found(cx, &lines.data, &places, lines.dims(), k);
-        cx.set(0, values.reshaped(&out));
+    match run < n {
+        true => merged(cx, &lines.data, lines.dims(), run, wanted, t),
+        false => best(cx, &lines.data, lines.dims(), wanted, t),
     }
-    let origins = match &lines.origins {
-        Some(from) => {
-            let from = found(cx, from, &places, lines.dims(), k).reshaped(&out);
-            cx.combine(vec![from], &out, |e, v| e.cast(v[0], DType::I64))?
-        }
-        None => Lazy::read(places, DType::I64).reshaped(&out),
-    };
-    cx.set(1, origins);
-    Ok(())
 }
 
 pub(super) fn non_zero(cx: &mut Lowering<'_>) -> Res<()> {

@@ -6,7 +6,7 @@ use super::rank::extremum;
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Node, Op, Scalar, Val};
-use crate::graph::fused::{Access, Coder};
+use crate::graph::fused::{Access, Coder, Scattered};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -241,7 +241,11 @@ pub(super) fn tensor_scatter(cx: &mut Lowering<'_>) -> Res<()> {
         operands.push(cx.operand_if(v, View::is_dense));
     }
     let last = operands.len() - 1;
+    let zeros = matches!(old.fill, Scalar::Float(x) if x == 0.0) || old.fill == Scalar::Int(0);
     let y = cx.program(operands, &shape, |c| {
+        if starts.is_some() && old.held.is_some() && zeros && !circular {
+            c.scatters(Scattered { axis, start: last });
+        }
         let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
         let old = old.load(c, &at, axis);
         let start = match starts {

@@ -280,17 +280,9 @@ fn group_query(b: &mut Body<'_>) {
     };
     let [mut new_q, mut new_k, new_v] = [0, 1, 2].map(|i| turned(b, &parts[i]));
     // Places of the new ones: behind those that each sequence has.
-    let length = extent(b, &q, 1);
     let (one, none) = (b.ints(&[1]), b.ints(&[0]));
-    let counted = b.with("Cast", &[&lengths], &to_i64);
-    let minus = b.ints(&[-1]);
-    let counted = b.op("Reshape", &[&counted, &minus]);
-    let counted = b.op("Add", &[&counted, &one]);
-    let had = b.op("Sub", &[&counted, &length]);
-    let had = b.op("Max", &[&had, &none]);
-    let steps = numbers(b, &length);
-    let column = b.op("Unsqueeze", &[&had, &one]);
-    let own = b.op("Add", &[&column, &steps]);
+    let list = b.many("barewave:Places", &[&lengths, &q], 2, &[]);
+    let (had, own) = (list[0].clone(), list[1].clone());
     if b.int("do_rotary", 0) != 0 {
         let at = if places.is_empty() { own.clone() } else { places };
         let list = [("interleaved", Attribute::Int(b.int("rotary_interleaved", 0)))];
@@ -316,12 +308,14 @@ fn group_query(b: &mut Body<'_>) {
     // Which keys each query sees: [batch, 1, length, keys].
     let keys = extent(b, &all_k, 2);
     let keys = numbers(b, &keys);
+    let keys = b.op("CastLike", &[&keys, &own]);
     let axes = b.ints(&[1, 3]);
     let own = b.op("Unsqueeze", &[&own, &axes]);
     let mut seen = b.op("LessOrEqual", &[&keys, &own]);
     let window = b.int("local_window_size", -1);
     if window >= 0 {
         let window = b.ints(&[window]);
+        let window = b.op("CastLike", &[&window, &own]);
         let first = b.op("Sub", &[&own, &window]);
         let near = b.op("Greater", &[&keys, &first]);
         seen = b.op("And", &[&seen, &near]);

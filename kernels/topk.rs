@@ -1,0 +1,286 @@
+//! The best elements of lines: a team of lanes holds a piece of a line in registers, and finds one element a round.
+//!
+//! Elements become keys, whole numbers of which a larger one is a better element and no two are equal: the order of the element's bits, and
+//! behind it its place, where the first counts. Floats of 16 bits leave so many zeros behind their bits as f32 that the place fits in the same
+//! word; other elements take two. Registers are never written again: with `below` one less than the key that was
+//! found last, `below - key` is smallest, without a sign, for the next one, and for all that were found before it is larger than `below`.
+
+use super::address::{self, Offset};
+use super::error::{Reason, Res};
+use super::reduce::{apply, held, literal, scalar_loop};
+use super::values::{self, Kind, Value, kind};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, pointwise};
+use crate::graph::expr::{Binary, Scalar};
+use crate::graph::fused::TopK;
+use crate::mir::{Gen, Part, Type};
+use crate::tensor::DType;
+use barewave_isa::op;
+
+const WORKGROUP: u32 = 256;
+
+/// Elements that a lane holds, if the team can be as large as that.
+const HELD: usize = 16;
+
+/// Low bits of a key of one word: the place in a piece, from the end.
+const PLACE: u32 = 0x1fff;
+const _: () = assert!(TopK::LONGEST <= PLACE as usize);
+
+/// How a piece lies in its team.
+struct Shape {
+    /// Neighbours that a lane loads at once.
+    width: usize,
+    /// Lanes.
+    team: u32,
+    /// Loads of a lane.
+    loads: u32,
+    /// Of so many neighbours, those of each piece, and how many pieces have one more.
+    units: [u32; 2],
+}
+
+impl Shape {
+    fn of(cx: &Cx, lines: usize) -> Res<Shape> {
+        let (view, t) = (&cx.step.inputs[0].view, cx.dtype(Arg::Input(0)));
+        let [.., pieces, k] = cx.step.output.view.dims[..] else { return Err(Reason::Malformed("no pieces")) };
+        let (n, stride) = (view.dims[view.rank() - 1], view.strides[view.rank() - 1]);
+        let longest = n.div_ceil(pieces);
+        let fits = |width: &usize| {
+            // Pieces of the interpreter's: where units do not come out even these differ.
+            let even = n.is_multiple_of(pieces * width) || pieces == 1 && n.is_multiple_of(*width);
+            let aligned = stride == 1 && values::is_aligned(t, view, width * t.size());
+            *width == 1 || even && aligned && width * t.size() <= 16 && longest > 2 * width
+        };
+        let width = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
+        let (units, most) = (longest / width, cx.target.info().wave_size);
+        let loads = |team: u32| (units as u32).div_ceil(team);
+        let lanes = (cx.target.cus() * 4 * most) as usize;
+        let mut team = 1;
+        while team < most
+            && loads(team) > 1
+            && (loads(team) as usize * width > HELD || lines * (2 * team) as usize <= lanes)
+        {
+            team *= 2;
+        }
+        debug_assert!(k * pieces <= n);
+        let units = [n / width / pieces, n / width % pieces].map(|u| u as u32);
+        Ok(Shape { width, team, loads: loads(team), units })
+    }
+}
+
+/// The type of keys: of one word for floats of 16 bits and less, and integers of these.
+fn key_type(t: DType) -> DType {
+    if t.size() <= 2 { DType::U32 } else { DType::U64 }
+}
+
+/// A number of 32 bits whose order without a sign is that of elements: larger is better.
+fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Part> {
+    let b = &mut w.b;
+    let x = x.reg(b);
+    let top = 1u32 << 31;
+    let code = match kind(t) {
+        Kind::Float => {
+            // Zeros become one.
+            let bits = b.op(Gen::Add.of(Type::F32), &[0u32.into(), x.into()]);
+            let sign = b.op(op::V_ASHRREV_I32, &[31u32.into(), bits.into()]);
+            let turned = b.generic(Gen::Or.of(Type::B32), &[top.into(), sign.into()]);
+            let code = b.generic(Gen::Xor.of(Type::B32), &[turned.into(), bits.into()]);
+            let nan = b.op(Gen::CmpUnordered.of(Type::F32), &[x.into(), x.into()]);
+            b.select(nan, u32::MAX, code)
+        }
+        Kind::Int { signed } => {
+            let x = if t.size() <= 2 { b.shl(x, 16u32) } else { x };
+            if signed { b.generic(Gen::Xor.of(Type::B32), &[top.into(), x.into()]) } else { x }
+        }
+        _ => return Err(Reason::Operation { op: "TopK".into(), dtype: t }),
+    };
+    Ok(if largest { code } else { b.generic(Gen::Not.of(Type::B32), &[code.into()]) })
+}
+
+/// The smallest of words.
+fn least(w: &mut Writer, mut all: Vec<Part>) -> Res<Part> {
+    while all.len() > 1 {
+        let each = if all.len() > 2 { 3 } else { 2 };
+        let some = all.chunks(each).map(|some| match *some {
+            [x, y, z] => w.b.op(op::V_MIN3_U32, &[x.into(), y.into(), z.into()]),
+            [x, y] => w.b.op(Gen::Min.of(Type::U32), &[x.into(), y.into()]),
+            _ => some[0],
+        });
+        all = some.collect();
+    }
+    all.pop().ok_or(Reason::Malformed("no elements"))
+}
+
+/// How far a key is below another one, in words.
+fn apart(w: &mut Writer, below: Part, key: Part) -> Vec<Part> {
+    if key.len == 1 {
+        return vec![w.b.sub(below, key)];
+    }
+    let (low, high, borrow, unused) = (w.b.v(1), w.b.v(1), w.b.mask(), w.b.mask());
+    w.b.emit(op::V_SUB_CO_U32, &[low.into(), borrow.into()], &[below.dword(0).into(), key.dword(0).into()]);
+    let highs = [below.dword(1).into(), key.dword(1).into(), borrow.into()];
+    w.b.emit(op::V_SUBB_CO_U32, &[high.into(), unused.into()], &highs);
+    vec![low, high]
+}
+
+/// The smallest of what the lanes of each team have, of one word or of two: then the low words of those whose high words are smallest.
+fn least_of_team(w: &mut Writer, team: u32, all: &[Vec<Part>]) -> Res<Part> {
+    let of_team = |w: &mut Writer, words: Vec<Part>| {
+        let own = least(w, words)?;
+        Ok(lanes::combine(w, team, &[own], lanes::by(Gen::Min, Type::U32))?[0])
+    };
+    if all[0].len() == 1 {
+        return of_team(w, all.iter().map(|x| x[0]).collect());
+    }
+    let high = of_team(w, all.iter().map(|x| x[1]).collect())?;
+    let low = all.iter().map(|x| {
+        let alike = w.b.op(Gen::CmpEq.of(Type::U32), &[high.into(), x[1].into()]);
+        w.b.select(alike, x[0], u32::MAX)
+    });
+    let low = low.collect();
+    let low = of_team(w, low)?;
+    let pair = w.b.v(2);
+    w.b.copy_into(pair.dword(0), low);
+    w.b.copy_into(pair.dword(1), high);
+    Ok(pair)
+}
+
+pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
+    let (input, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
+    let (outer, t) = (input.rank() - 1, cx.dtype(Arg::Input(0)));
+    let [.., pieces, k] = out.dims[..] else { return Err(Reason::Malformed("no pieces")) };
+    let count: usize = out.dims[..=outer].iter().product();
+    let shape = Shape::of(cx, count)?;
+    let (team, width, key) = (shape.team, shape.width as u32, key_type(t));
+    let mut w = cx.kernel(WORKGROUP);
+    let index = pointwise::linear_index(&mut w.b);
+    let member = w.b.and(index, team - 1);
+    let line = w.b.shr(index, team.trailing_zeros());
+    let last = w.b.to_vector(count as u32 - 1);
+    let line_held = w.b.op(Gen::Min.of(Type::U32), &[line.into(), last.into()]);
+    let mut coords = address::coordinates(&mut w.b, line_held, &out.dims[..=outer]);
+    // Where the piece begins and how long it is, in loads.
+    let [each, more] = shape.units;
+    let (mut first, mut length) = (None, None);
+    if let Some(p) = coords[outer].filter(|_| pieces > 1) {
+        let start = w.b.mul(p, each);
+        let beyond = w.b.op(Gen::Min.of(Type::U32), &[more.into(), p.into()]);
+        first = Some(w.b.add(start, beyond));
+        if more > 0 {
+            let has = w.b.op(Gen::CmpGt.of(Type::U32), &[more.into(), p.into()]);
+            let longer = w.b.to_vector(each + 1);
+            length = Some(w.b.select(has, longer, each));
+        }
+    }
+    let stride = input.strides[outer] * t.size() as i64;
+    let place = address::offset_of_dims(&mut w.b, input, t.size(), &coords[..outer], 0..outer, true);
+    let unit = first.map_or(member, |f| w.b.add(f, member));
+    let along = w.b.mul(unit, (stride * i64::from(width)) as i32);
+    let place = address::add(&mut w.b, place, Offset { reg: Some(along), imm: 0 });
+    let buf = w.buffer(cx, Arg::Input(0))?;
+    let from_member = w.b.mul(member, width);
+    let mut loaded: Vec<(Vec<Value>, Option<Part>)> = Vec::new();
+    for l in 0..shape.loads {
+        let step = u64::from(l * team * width) * stride as u64;
+        let mut at = address::add(&mut w.b, place, Offset { reg: None, imm: 0 });
+        let reg = at.vector(&mut w.b);
+        at.reg = Some(if step == 0 { reg } else { w.b.add(reg, step as u32) });
+        let inside = ((l + 1) * team > each).then(|| {
+            let own = w.b.add(member, l * team);
+            match length {
+                Some(length) => w.b.op(Gen::CmpGt.of(Type::U32), &[length.into(), own.into()]),
+                None => w.b.op(Gen::CmpGt.of(Type::U32), &[each.into(), own.into()]),
+            }
+        });
+        if let Some(inside) = inside {
+            let reg = at.vector(&mut w.b);
+            at.reg = Some(w.b.guard(inside, reg));
+        }
+        loaded.push((values::load_some(&mut w.b, t, buf, at, width), inside));
+    }
+    let mut keys = Vec::new();
+    for (l, (values, inside)) in (0..).zip(loaded) {
+        for (v, x) in (0..).zip(values) {
+            let code = code(&mut w, t, x, largest)?;
+            let own = l * team * width + v;
+            let b = &mut w.b;
+            let found = match key {
+                DType::U32 => {
+                    let low = b.sub(PLACE - own, from_member);
+                    let high = b.and(code, !PLACE);
+                    b.generic(Gen::Or.of(Type::B32), &[high.into(), low.into()])
+                }
+                _ => {
+                    let pair = b.v(2);
+                    let low = b.sub(u32::MAX - own, from_member);
+                    b.copy_into(pair.dword(0), low);
+                    b.copy_into(pair.dword(1), code);
+                    pair
+                }
+            };
+            keys.push(match inside {
+                Some(mask) => {
+                    let none = literal(&mut w, key, Scalar::Int(0))?.whole(&mut w.b);
+                    values::select(&mut w.b, mask, Value::of(key, found), Value::of(key, none)).whole(&mut w.b)
+                }
+                None => found,
+            });
+        }
+    }
+    let all = w.b.v(values::computed(key).dwords());
+    for d in 0..all.len {
+        w.b.copy_into(all.dword(d), u32::MAX);
+    }
+    let below = held(&mut w, Value::of(key, all));
+    let one = literal(&mut w, key, Scalar::Int(1))?;
+    let present = (!(count * team as usize).is_multiple_of(WORKGROUP as usize))
+        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
+    coords.push(None);
+    let start = first.map(|f| w.b.mul(f, width));
+    for from in (0..k as u32).step_by(team as usize) {
+        let rounds = team.min(k as u32 - from);
+        let kept = w.b.to_vector(0u32);
+        scalar_loop(&mut w, "rounds", rounds, |w, round| {
+            let all: Vec<Vec<Part>> = keys.iter().map(|x| apart(w, below, *x)).collect();
+            let found = least_of_team(w, team, &all)?;
+            let found = apply(w, key, Binary::Sub, below, Value::of(key, found))?;
+            let mine = w.b.op(Gen::CmpEq.of(Type::U32), &[round.into(), member.into()]);
+            let next = w.b.select(mine, found.dword(0), kept);
+            w.b.copy_into(kept, next);
+            let next = apply(w, key, Binary::Sub, found, one)?;
+            w.b.copy_into(below, next);
+            Ok(())
+        })?;
+        let place = match key {
+            DType::U32 => {
+                let low = w.b.and(kept, PLACE);
+                w.b.sub(PLACE, low)
+            }
+            _ => w.b.generic(Gen::Not.of(Type::B32), &[kept.into()]),
+        };
+        let place = start.map_or(place, |s| w.b.add(s, place));
+        let number = w.b.add(member, from);
+        let last = w.b.to_vector(k as u32 - 1);
+        let at_most = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
+        coords[outer + 1] = (k > 1).then_some(at_most);
+        let mut operands = vec![Vec::new(); cx.step.inputs.len()];
+        for i in epilogue::operands(cx) {
+            operands[i] = pointwise::load(&mut w, cx, i, &cx.step.inputs[i], &coords, 1)?;
+        }
+        let input = |i: u32| operands[i as usize][0];
+        let result = expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::Word(place.into())))?;
+        let dtype = cx.dtype(Arg::Output);
+        let buf = w.buffer(cx, Arg::Output)?;
+        let mut at = address::offset(&mut w.b, out, dtype.size(), &coords);
+        let ranked = (rounds < team).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(k as u32).into(), number.into()]));
+        let inside = match (present, ranked) {
+            (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
+            (x, y) => x.or(y),
+        };
+        if let Some(inside) = inside {
+            let reg = at.vector(&mut w.b);
+            at.reg = Some(w.b.guard(inside, reg));
+        }
+        values::store(&mut w.b, dtype, buf, at, result);
+    }
+    let workgroups = (count as u64 * u64::from(team)).div_ceil(u64::from(WORKGROUP));
+    Ok(vec![w.finish([workgroups as u32, 1, 1], (count * k) as u64)])
+}

@@ -1,0 +1,96 @@
+//! The best elements of lines.
+
+use super::{Inferred, Kind, Operand};
+use crate::graph::expr::Scalar;
+use crate::graph::fused::Step;
+use crate::graph::interpret::{Data, Error, Operands, rows};
+use crate::graph::rules::Broken;
+use crate::tensor::DType;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// `O[c..,p,j]` = where the `j`-th best element of piece `p` of in0's line `c..` is in its line, the best one first and of equal ones the first; an
+/// `i32`. in0 has the dimensions of `O` without the last two, and that of the lines. Zeros of both signs are equal, and a NaN is
+/// larger than all numbers. [`TopK::piece`] says where pieces lie: they have `k` elements at least, and [`TopK::LONGEST`] at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopK {
+    /// The largest are the best ones, else the smallest.
+    pub largest: bool,
+}
+
+impl TopK {
+    /// Elements of a piece, at most.
+    pub const LONGEST: usize = 1024;
+
+    /// Whether elements of a type are ranked: those that 32 bits hold.
+    pub fn ranks(dtype: DType) -> bool {
+        !matches!(dtype, DType::F64 | DType::I64 | DType::U64 | DType::Str | DType::Bool)
+    }
+
+    /// First element, and how many there are, of one of so many pieces of `n` elements: the first pieces have one more than others.
+    pub fn piece(n: usize, pieces: usize, p: usize) -> [usize; 2] {
+        let (each, more) = (n / pieces, n % pieces);
+        [p * each + p.min(more), each + usize::from(p < more)]
+    }
+
+    fn order(&self, a: Scalar, b: Scalar) -> Ordering {
+        let by = match (a, b) {
+            (Scalar::Float(a), Scalar::Float(b)) => a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
+            _ => a.as_i64().cmp(&b.as_i64()),
+        };
+        if self.largest { by.reverse() } else { by }
+    }
+}
+
+impl Kind for TopK {
+    fn name(&self) -> &'static str {
+        "topk"
+    }
+
+    fn operands(&self) -> usize {
+        1
+    }
+
+    fn infer(&self, operands: &[Operand<'_>], rank: usize) -> Result<Option<Inferred>, Broken> {
+        let (dtype, dims) = operands[0];
+        let (Some(outer), true) = (dims.len().checked_sub(1), TopK::ranks(dtype) && rank == dims.len() + 1) else {
+            return Err(Broken::Fit(format!("ranks {dtype} of {dims:?}")));
+        };
+        let mut known: Vec<Option<usize>> = dims[..outer].iter().copied().map(Some).collect();
+        known.extend([None, None]);
+        Ok(Some(Inferred { dtype: DType::I32, dims: known }))
+    }
+
+    fn check(&self, step: &Step) -> Result<(), Broken> {
+        let (n, out) = (step.inputs[0].view.dims.last().copied().unwrap_or(0), &step.output.view.dims);
+        match out[..] {
+            [.., pieces, k] if k <= n / pieces && n.div_ceil(pieces) <= TopK::LONGEST => Ok(()),
+            _ => Err(Broken::Fit(format!("has {n} elements in a line for {out:?}"))),
+        }
+    }
+
+    fn cut(&self, _: usize, d: usize, rank: usize) -> Option<Option<usize>> {
+        (d + 2 < rank).then_some(Some(d))
+    }
+
+    fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
+        let [.., pieces, k] = at.dims()[..] else { return Ok(None) };
+        let mut places: Vec<i64> = Vec::new();
+        rows(at.view(0), 1, |line| {
+            let value = |i: &usize| at.data(0).get(line[*i]);
+            for p in 0..pieces {
+                let [first, count] = TopK::piece(line.len(), pieces, p);
+                let mut order: Vec<usize> = (first..first + count).collect();
+                order.sort_by(|a, b| self.order(value(a), value(b)));
+                places.extend(order[..k].iter().map(|i| *i as i64));
+            }
+        });
+        Ok(Some(Data::Int(places)))
+    }
+
+    fn collapse(&self, _: &mut Step) {}
+
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    largest {}", self.largest)
+    }
+}
