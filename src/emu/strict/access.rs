@@ -256,7 +256,8 @@ impl Checker {
 
     /// The allocation that holds a range.
     fn holder(&mut self, addr: u64, size: u64) -> Option<Allocation> {
-        let holds = |a: &Allocation| a.start <= addr && addr.saturating_add(size) <= a.start + a.size.next_multiple_of(4);
+        let holds =
+            |a: &Allocation| a.start <= addr && addr.saturating_add(size) <= a.start + a.size.next_multiple_of(4);
         if !self.held.is_some_and(|a| holds(&a)) {
             let before = self.allocations.partition_point(|a| a.start <= addr);
             self.held = before.checked_sub(1).map(|i| self.allocations[i]).filter(holds);
@@ -381,4 +382,3 @@ fn byte_of(kind: &FaultKind) -> Option<u64> {
         _ => None,
     }
 }
-

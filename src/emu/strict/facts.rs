@@ -3,8 +3,8 @@
 use super::registers::RegSet;
 use barewave_isa::action::{Action, Address, Part, Salu, Transfer};
 use barewave_isa::{
-    Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, Traits, WaitScheme,
-    op,
+    Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, Traits,
+    WaitScheme, op,
 };
 use std::collections::BTreeMap;
 
