@@ -7,7 +7,7 @@
 
 use super::float::Float;
 use super::values::Value;
-use super::{double, gates, inverse, math, power, trig};
+use super::{double, gates, halves, inverse, math, power, trig};
 use crate::graph::expr::{Binary, Unary};
 use crate::mir::{Builder, Gen, Opnd, Part};
 
@@ -79,20 +79,12 @@ fn of_singles(b: &mut Builder, op: Unary, x: Part) -> Option<Part> {
     })
 }
 
-/// Recipes whose results are near enough for 16 bits; `None` where those of f32 are short anyway.
-pub(super) fn of_halves(b: &mut Builder, op: Unary, x: Part) -> Option<Part> {
-    match op {
-        Unary::Erf => Some(math::short_erf(b, x)),
-        _ => None,
-    }
-}
-
-/// The same of two operands.
+/// The recipe for results of 16 bits of two operands, where there is one of its own ([`halves`]).
 pub(super) fn binary_of_halves(b: &mut Builder, op: Binary, x: Value, y: Value) -> Option<Part> {
     match (op, y) {
         (Binary::Div, Value::Word(Opnd::Imm(c))) => {
             let x = x.reg(b);
-            Some(math::short_quotient(b, x, f32::from_bits(c as u32)))
+            Some(halves::quotient(b, x, f32::from_bits(c as u32)))
         }
         _ => None,
     }

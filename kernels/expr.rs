@@ -3,6 +3,7 @@
 use super::elementary;
 use super::error::{Reason, Res};
 use super::float::Float;
+use super::halves;
 use super::integer::{self, pair, wrap};
 use super::small;
 use super::values::{self, Kind, Value, kind};
@@ -91,7 +92,7 @@ fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
             let x = x.whole(b);
-            let short = if is_half(t) { elementary::of_halves(b, op, x) } else { None };
+            let short = if is_half(t) { halves::unary(b, op, t, x) } else { None };
             if let Some(r) = short {
                 return Ok(Value::Word(r.into()));
             }

@@ -34,7 +34,7 @@ pub(super) fn mul(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Pa
 }
 
 /// The magnitude of `x` with the sign of `s`.
-fn copysign(b: &mut Builder, x: Part, s: Opnd) -> Part {
+pub(super) fn copysign(b: &mut Builder, x: Part, s: Opnd) -> Part {
     let mask = b.scalar(0x7fff_ffff);
     b.op(op::V_BFI_B32, &[mask.into(), x.into(), s])
 }
@@ -304,34 +304,4 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
     let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.927_734_4f32.into(), t.into()]);
     let r = b.select(is_big, big, small);
     keep_nan(b, x.into(), r)
-}
-
-/// Error function for results of 16 bits, within 2.5e-6 of its value, and of what is missing to 1 within 0.2% up to 2.5 (7% up to 4):
-/// `1 - 2^(t p(t))` with t = |x|, and `x q(x^2)` below 3/16. Coefficients by least squares, weighted again and again until errors are even.
-pub(super) fn short_erf(b: &mut Builder, x: Part) -> Part {
-    let t = abs(b, x.into());
-    let p = polynomial(b, t, &[-2.688_674e-3, 2.878_898_6e-2, -1.478_657_9e-1, -9.188_021e-1, -1.627_855_9]);
-    let exponent = mul(b, p, t);
-    let e = b.op(Gen::Exp2.of(Type::F32), &[exponent.into()]);
-    let big = sub(b, 1.0f32, e);
-    let big = copysign(b, big, x.into());
-    let s = mul(b, x, x);
-    let q = polynomial(b, s, &[1.113_943_8e-1, -3.761_069e-1, std::f32::consts::FRAC_2_SQRT_PI]);
-    let small = mul(b, q, x);
-    let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.1875f32.into(), t.into()]);
-    b.select(is_big, big, small)
-}
-
-/// `x / c` for results of 16 bits: the product with what f32 has for `1 / c`, corrected by what is left over, and infinities and zeros put
-/// right.
-pub(super) fn short_quotient(b: &mut Builder, x: Part, c: f32) -> Part {
-    let r = b.to_vector(1.0 / c);
-    let q = mul(b, x, r);
-    if c.is_normal() && c.to_bits() << 9 == 0 {
-        return q;
-    }
-    let minus = b.to_vector(-c);
-    let e = b.fma(minus, q, x);
-    let q = b.fma(e, r, q);
-    b.op(op::V_DIV_FIXUP_F32, &[q.into(), c.into(), x.into()])
 }
