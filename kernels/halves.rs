@@ -68,7 +68,7 @@ fn tanh(b: &mut Builder, x: Part) -> Part {
     let r = reciprocal(b, d);
     let big = b.fma(-2.0f32, r, 1.0f32);
     let s = mul(b, x, x);
-    let p = polynomial(b, s, &[0.128_772_27, -0.333_246_12, 1.0]);
+    let p = polynomial(b, s, &[0.128_772_27, -0.333_246_1, 1.0]);
     let small = mul(b, p, x);
     let is_small = b.op(Gen::CmpGt.of(Type::F32), &[0.0625f32.into(), s.into()]);
     b.select(is_small, small, big)
@@ -98,7 +98,7 @@ fn gelu_of_f16(b: &mut Builder, x: Part) -> Part {
         &[
             -1.834_826_2e-6,
             6.159_857e-5,
-            -9.305_268_6e-4,
+            -9.305_269e-4,
             8.507_898e-3,
             -5.396_008e-2,
             -4.584_643_8e-1,
@@ -123,7 +123,7 @@ fn gelu(b: &mut Builder, x: Part) -> Part {
         &[
             -1.597_601_4e-9,
             1.215_884_2e-7,
-            -4.054_700_3e-6,
+            -4.054_7e-6,
             7.834_838e-5,
             -9.811_291e-4,
             8.491_864e-3,
