@@ -232,7 +232,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         let start = place.start(&mut w, cx, terms[0]);
         let image = place.image_source(&mut w, cx, terms[0], part, (start, depth))?;
         let sums = form.multiply(&mut w, &tile, (weights, image), part.split.chunk)?;
-        let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
+        let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, levels: None };
         return split::store(w, cx, &product, part, outer);
     }
     let mut sums = None;
@@ -256,7 +256,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     }
     let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
     regroup::free(&mut w.b, &tile);
-    let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
+    let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, levels: None };
     split::store(w, cx, &product, part, outer)
 }
 

@@ -12,11 +12,12 @@ use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
+use super::loader::tally::Levels;
 use super::regroup::Rows;
 use super::rounds::Rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
-use super::{Arg, Cx, Writer, expr, small};
+use super::{Arg, Cx, Writer, expr, small, standardized};
 use crate::graph::view::View;
 use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Type, both_signed};
 use crate::tensor::DType;
@@ -374,15 +375,15 @@ struct Plan {
     dtype: DType,
 }
 
-/// Applies the step's expression to the accumulators and stores them. `outer` gives an access's offset from
-/// everything but rows and columns.
+/// Applies the step's expression to the accumulators, corrected where `levels` are known of their rows, and stores them. `outer` gives an
+/// access's offset from everything but rows and columns.
 pub(super) fn store(
     w: &mut Writer,
     cx: &Cx,
-    tile: &Tile,
-    sums: &Sums,
+    (tile, sums): (&Tile, &Sums),
     walk: &Walk,
     first: (Part, Part),
+    levels: Option<(&standardized::Rows, Levels)>,
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<()> {
     let regrouped = Rows::of(tile);
@@ -408,6 +409,7 @@ pub(super) fn store(
     cols.sort_by_key(col_of);
     rows.sort_by_key(row_of);
     let mut col_coords = Vec::new();
+    let mut of_columns = Vec::new();
     for p in &cols {
         let delta = col_of(p);
         let at = if delta > 0 { w.b.add(n, delta) } else { n };
@@ -415,6 +417,9 @@ pub(super) fn store(
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(columns as u32).into(), at.into()]));
         let coords = super::address::coordinates(&mut w.b, at, &dims);
         col_coords.push((coords, inside));
+        if let Some((rows, _)) = levels {
+            of_columns.push(rows.columns(w, at, group)?);
+        }
     }
     let mut plans = Vec::new();
     for (k, &arg) in args.iter().enumerate() {
@@ -439,6 +444,11 @@ pub(super) fn store(
     }
     let t = cx.step.inputs[0].tensor;
     let t = cx.graph.tensor(t).dtype;
+    // Where what is known of the workitem's first row is.
+    let pairs = levels.map(|_| {
+        let at = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 8, None);
+        w.b.to_vector(at)
+    });
     let mut turned = regrouped.as_ref().map(|r| r.begin(w));
     if regrouped.is_some() {
         // What is regrouped is stored while the next results are on their way, in the order in which this is written.
@@ -455,7 +465,13 @@ pub(super) fn store(
         let at = if delta > 0 { w.b.add(m, delta) } else { m };
         let inside = (!walk.rows.is_multiple_of(tile.m as usize))
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(walk.rows as u32).into(), at.into()]));
-        let row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
+        let mut row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
+        if let (Some((rows, levels)), Some(pairs)) = (levels, pairs) {
+            let pair = w.b.lds_read(2, pairs, levels.pairs + 8 * delta);
+            for (sums, columns) in row.iter_mut().zip(&of_columns) {
+                *sums = rows.corrected(w, *sums, pair, columns);
+            }
+        }
         store_row(w, cx, &plans, delta as usize, inside, &row, (t, group as usize))?;
     }
     Ok(())

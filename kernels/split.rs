@@ -16,7 +16,9 @@ use super::address::Offset;
 use super::choice::{Extents, Split};
 use super::error::{Reason, Res};
 use super::gemm::{self, Sums, Walk};
+use super::loader::tally::Levels;
 use super::normed::Finish;
+use super::standardized::Rows;
 use super::tile::{Form, Tile};
 use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer, winograd};
 use crate::graph::view::View;
@@ -113,6 +115,8 @@ pub(super) struct Product<'a> {
     pub extents: Extents,
     /// What comes behind it.
     pub finish: Option<&'a Finish<'a>>,
+    /// What is known of its rows, where they are to be normalised.
+    pub levels: Option<(&'a Rows<'a>, Levels)>,
 }
 
 /// Stores a product and ends its kernel; where the depth is shared, in the last of the workgroups that share it. `outer` gives an
@@ -181,7 +185,7 @@ fn end(
         return Ok((0, 1));
     }
     w.b.stores_for_device(p.finish.is_some());
-    gemm::store(w, cx, p.tile, sums, &p.walk, p.first, outer)?;
+    gemm::store(w, cx, (p.tile, sums), &p.walk, p.first, p.levels, outer)?;
     w.b.stores_for_device(false);
     p.finish.map_or(Ok((0, 1)), |f| f.write(w, p, before, done))
 }

@@ -1,0 +1,243 @@
+//! Sums over the rows that a loader moves along k, from which their mean and deviation follow.
+//!
+//! A row's elements less the row's first one are summed, and their squares: whatever a row's mean is, it is not far from any of its
+//! elements by the measure of their deviation (`sqrt(k - 1)` of them at most), so nothing is lost where sums of squares are less than
+//! their parts. Elements of 32 bits go to LDS without it, too: what they are multiplied to is then as exact. Those of 16 bits are known to
+//! fewer digits than products are summed in, and stay as they are.
+//!
+//! Each workitem sums what it moves; in the end those of a row meet in LDS.
+
+use super::super::Writer;
+use super::super::float::Float;
+use super::super::fragment;
+use super::super::tile::Tile;
+use super::super::values;
+use super::{Deep, Loader};
+use crate::graph::fused::Normalize;
+use crate::mir::{Builder, Gen, MInst, Part, Type, dot_instruction};
+use barewave_isa::{Op, Target};
+
+/// Two halves that are 1.
+const ONES: u32 = 0x3c00_3c00;
+
+/// What a workitem has counted.
+pub(super) struct Tally {
+    /// The mean is asked for.
+    center: bool,
+    /// The instruction that adds products of pairs, for elements that come in pairs.
+    pairs: Option<Op>,
+    /// What is taken from each element of a row, of those that come in pairs what is added to both of a pair.
+    shifts: Vec<Part>,
+    sums: Vec<Part>,
+    squares: Vec<Part>,
+}
+
+/// Pairs of elements are summed by one instruction.
+fn pairs(target: Target, t: Type) -> Option<Op> {
+    dot_instruction(target, Type::F16, Type::F32).filter(|_| t == Type::F16).map(|dot| dot.op)
+}
+
+/// Instructions for a dword of elements.
+pub(in super::super) fn instructions(target: Target, t: Type, center: bool) -> f64 {
+    let each = if center { 3.0 } else { 1.0 };
+    match t {
+        Type::F32 => each,
+        t if pairs(target, t).is_some() => each,
+        _ => 2.0 * (each + 1.0),
+    }
+}
+
+impl Tally {
+    /// Adds what was loaded of row `number` of the workitem, some registers of `vec` elements each.
+    pub fn add(&self, b: &mut Builder, t: Type, number: usize, regs: &[Part], vec: u32) {
+        let float = Float(Type::F32);
+        let square = self.squares[number];
+        for reg in regs {
+            match self.pairs {
+                Some(dot) if vec > 1 => {
+                    let both = |b: &mut Builder, sum: Part, x: Part, y: Part| {
+                        b.push(MInst::new(dot, &[sum.into()], &[x.into(), y.into(), sum.into()]));
+                    };
+                    for i in 0..reg.len {
+                        let mut x = reg.dword(i);
+                        if self.center {
+                            x = b.op(Gen::Add.of(Type::PkF16), &[x.into(), self.shifts[number].into()]);
+                            let ones = b.scalar(ONES);
+                            both(b, self.sums[number], ones, x);
+                        }
+                        both(b, square, x, x);
+                    }
+                }
+                _ => {
+                    for e in 0..vec {
+                        let mut x = values::widened(b, t, *reg, e);
+                        if self.center {
+                            let own = if t == Type::F32 { x } else { b.v(1) };
+                            b.emit(Gen::Sub.of(Type::F32), &[own.into()], &[x.into(), self.shifts[number].into()]);
+                            float.update(b, Gen::Add, self.sums[number], own);
+                            x = own;
+                        }
+                        float.fma_into(b, square, x, x);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is known of the rows of a workgroup's tile, in LDS: of each what is added to its elements in sums of products, and how much these
+/// count then; and its mean.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Levels {
+    /// Where the first are, in pairs.
+    pub pairs: u32,
+    /// Where means are.
+    pub means: u32,
+}
+
+/// Bytes of a workitem's part of a row: its sums and what was taken from elements; or its sum of squares.
+fn part_bytes(center: bool) -> u32 {
+    if center { 16 } else { 4 }
+}
+
+impl Loader {
+    /// From here on rows are counted. Only loaders along k do that.
+    pub fn count_rows(&mut self, b: &mut Builder, center: bool) {
+        if let Loader::Deep(l) = self {
+            l.count_rows(b, center);
+        }
+    }
+
+    /// Rows are counted: what lies behind their ends must not be moved.
+    pub fn counts_rows(&self) -> bool {
+        matches!(self, Loader::Deep(Deep { tally: Some(_), .. }))
+    }
+
+    /// What was counted, of rows of `depth` elements, once all have read the tiles.
+    pub fn levels(&self, w: &mut Writer, tile: &Tile, depth: usize, norm: &Normalize) -> Option<Levels> {
+        match self {
+            Loader::Deep(l) => l.levels(w, tile, depth, norm),
+            _ => None,
+        }
+    }
+}
+
+impl Deep {
+    /// Rows of a workitem.
+    fn rows(&self) -> usize {
+        self.common.regs.len() / self.loads as usize
+    }
+
+    fn count_rows(&mut self, b: &mut Builder, center: bool) {
+        let (c, rows, t) = (&self.common, self.rows(), self.common.types.storage);
+        let zeros = |b: &mut Builder, n: usize| (0..n).map(|_| b.to_vector(0f32)).collect::<Vec<_>>();
+        let pairs = pairs(b.target(), t).filter(|_| c.vec > 1);
+        let mut shifts = Vec::new();
+        if center {
+            let size = c.types.stored_bytes();
+            let ahead = b.shl(self.k_first, size.trailing_zeros());
+            let start = b.sub(self.voff, ahead);
+            for row in 0..rows as u32 {
+                let (soff, near) = self.starts.of(c.column(row * self.loads) * self.src.w_stride * size);
+                let first = b.v(1);
+                c.load(b, first, 1, self.src.buf, (start, soff, near));
+                shifts.push(first);
+            }
+        }
+        let shifts = shifts.into_iter().map(|x| match pairs {
+            Some(_) => {
+                let both = values::pack_halves(b, x, x);
+                b.generic(Gen::Xor.of(Type::B32), &[0x8000_8000u32.into(), both.into()])
+            }
+            None => values::widened(b, t, x, 0),
+        });
+        let shifts = shifts.collect();
+        let (sums, squares) = (zeros(b, if center { rows } else { 0 }), zeros(b, rows));
+        self.tally = Some(Tally { center, pairs, shifts, sums, squares });
+    }
+
+    fn levels(&self, w: &mut Writer, tile: &Tile, depth: usize, norm: &Normalize) -> Option<Levels> {
+        let (tally, c, float) = (self.tally.as_ref()?, &self.common, Float(Type::F32));
+        let (threads, bytes, own) = (tile.threads(), part_bytes(tally.center), self.loads * c.vec);
+        let members = tile.k / own;
+        let b = &mut w.b;
+        let item = b.workitem_id();
+        // Parts lie where tiles were.
+        b.lds_of_at_least(members * tile.m * bytes);
+        let pairs = b.lds(threads * 8);
+        let means = b.lds(threads * 4);
+        b.barrier();
+        let row = fragment::coordinate(b, &c.share, item, fragment::col, bytes, None);
+        let at = fragment::coordinate(b, &c.share, item, fragment::row, tile.m * bytes / own, Some(row));
+        let at = b.to_vector(at);
+        for (number, square) in tally.squares.iter().enumerate() {
+            let ahead = c.column(number as u32 * self.loads) * bytes;
+            if !tally.center {
+                b.lds_write(at, *square, ahead);
+                continue;
+            }
+            let shift = match tally.pairs {
+                Some(_) => {
+                    let x = values::widened(b, Type::F16, tally.shifts[number], 0);
+                    float.neg(b, x)
+                }
+                None => tally.shifts[number],
+            };
+            let part = b.v(4);
+            for (i, x) in [tally.sums[number], *square, shift, shift].into_iter().enumerate() {
+                b.copy_into(part.dword(i as u8), x);
+            }
+            b.lds_write(at, part, ahead);
+        }
+        b.barrier();
+        // A workitem puts a row together; those for which there is none do so with the last one, for nobody.
+        let row = b.generic(Gen::Min.of(Type::U32), &[item.into(), (tile.m - 1).into()]);
+        let at = b.mul(row, bytes);
+        let at = b.to_vector(at);
+        let parts: Vec<Part> =
+            (0..members).map(|i| b.lds_read((bytes / 4) as u8, at, i * tile.m * bytes)).collect();
+        let sum = |b: &mut Builder, i: u8| {
+            let first = parts[0].dword(i);
+            parts[1..].iter().fold(first, |sum, p| float.add(b, sum, p.dword(i)))
+        };
+        let each = 1.0 / depth as f64;
+        let (mut less, mut mean) = (b.to_vector(0f32), b.to_vector(0f32));
+        let variance = if tally.center {
+            let (total, squares) = (sum(b, 0), sum(b, 1));
+            let near = float.scaled(b, total, each);
+            mean = float.add(b, near, parts[0].dword(2));
+            // What products do not see is not taken from them.
+            let seen = if c.types.storage == Type::F32 { near } else { mean };
+            less = float.neg(b, seen);
+            let squares = float.scaled(b, squares, each);
+            let minus = float.neg(b, near);
+            let variance = float.fma(b, minus, near, squares);
+            let zero = b.to_vector(0f32);
+            float.op(b, Gen::Max, zero, variance)
+        } else {
+            let squares = sum(b, 0);
+            float.scaled(b, squares, each)
+        };
+        let variance = float.plus(b, variance, f64::from(norm.epsilon));
+        let root = float.sqrt(b, variance);
+        let one = float.constant(b, 1.0);
+        let factor = float.div(b, one, root);
+        let pair = b.v(2);
+        b.copy_into(pair.dword(0), less);
+        b.copy_into(pair.dword(1), factor);
+        let at = b.shl(item, 3u32);
+        let at = b.to_vector(at);
+        b.lds_write(at, pair, pairs);
+        let at = b.shl(item, 2u32);
+        let at = b.to_vector(at);
+        b.lds_write(at, mean, means);
+        b.barrier();
+        Some(Levels { pairs, means })
+    }
+}
+
+/// Bytes of LDS that are known of rows, behind the tiles.
+pub(in super::super) fn behind(tile: &Tile) -> u32 {
+    tile.threads() * 12
+}
+
