@@ -626,7 +626,7 @@ impl Deep {
         for (pass, regs) in passes {
             let first = pass as u32 * self.loads;
             if let Some(tally) = &self.tally {
-                tally.add(b, c.types.storage, pass, regs, c.vec);
+                tally.add(b, pass, regs, c.vec);
             }
             if c.run == 1 {
                 // Transposed: every k goes to its own row.

@@ -5,6 +5,7 @@ use super::choice::{self, Considered, Extents, Split};
 use super::divided;
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
+use super::loader::tally::Tally;
 use super::loader::{self, Loader, Source};
 use super::normed::Finish;
 use super::regroup;
@@ -180,15 +181,20 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
     if let Form::Sliced(form) = tile.form {
         let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part), first, &batch, &tile);
         let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
-        let sums = form.multiply(&mut w, &tile, sources, part.split.chunk)?;
+        let behind = |w: &mut Writer, tally: &Tally| match rows {
+            Some(rows) => Ok(Some((rows, rows.end(w, &tile, Some(tally), first_m, &extents)?))),
+            None => Ok(None),
+        };
+        let center = rows.map(Rows::center);
+        let (sums, levels) = form.multiply_and_count(&mut w, &tile, sources, part.split.chunk, center, behind)?;
         let walk = walk(r, extents.m);
-        let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, levels: None };
+        let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, levels };
         return split::store(w, cx, &product, part, outer);
     }
     let before = rest.as_ref().map_or(k, |r| r.before);
     let mut ops = loaders(&mut w, &tile, (before, part), rest.is_some())?;
     if let Some(rows) = rows {
-        rows.count(&mut w, &mut ops.a);
+        ops.a.count_rows(&mut w.b, rows.center());
     }
     let sums = gemm::zeros(&mut w.b, &tile);
     let own = match share {
@@ -206,7 +212,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         gemm::multiply_into(&mut w, &tile, &mut ops, span, &sums)?;
     }
     let levels = match rows {
-        Some(rows) => Some((rows, rows.end(&mut w, &tile, &ops.a, first_m, &extents)?)),
+        Some(rows) => Some((rows, rows.end(&mut w, &tile, ops.a.tally(), first_m, &extents)?)),
         None => None,
     };
     regroup::free(&mut w.b, &tile);

@@ -12,8 +12,7 @@ use super::choice::{self, Extents, Machine, Split};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::gemm;
-use super::loader::Loader;
-use super::loader::tally::{self, Levels};
+use super::loader::tally::{self, Levels, Tally};
 use super::normed;
 use super::rounds;
 use super::tile::{Form, Layout, Tile};
@@ -39,9 +38,22 @@ pub(super) fn lower(cx: &Cx, s: &Standardized) -> Res<Vec<Kernel>> {
     matmul::lower(&Cx { step: &product, ..*cx }, None, Some(&Rows { s, cx }))
 }
 
+/// Rows can be counted: no two workitems have the same elements.
+fn fits(tile: &Tile) -> bool {
+    match tile.form {
+        Form::Matrix(_) | Form::Vector { .. } => true,
+        Form::Sliced(f) => f.has_lanes_apart(),
+        Form::Winograd { .. } => false,
+    }
+}
+
 /// Bytes of LDS of a workgroup.
 fn room(tile: &Tile) -> u32 {
-    tile.buffers * (Layout::most(tile, tile.m) + Layout::most(tile, tile.n)) + tally::behind(tile)
+    let tiles = match tile.form {
+        Form::Sliced(f) => f.room(tile).max(f.members() * tile.m * tally::PART),
+        _ => tile.buffers * (Layout::most(tile, tile.m) + Layout::most(tile, tile.n)),
+    };
+    tiles + tally::behind(tile)
 }
 
 /// The product alone; it reads its own of the step's operands.
@@ -90,7 +102,7 @@ impl Rows<'_> {
         let more = |tile: &Tile, split: &Split| {
             let fits = split.count == 1
                 && split.shares.is_none()
-                && matches!(tile.form, Form::Matrix(_) | Form::Vector { .. })
+                && fits(tile)
                 && e.k.is_multiple_of(tile.k as usize)
                 && tile.threads() >= tile.m
                 && room(tile) <= product.target.info().lds_bytes
@@ -107,25 +119,26 @@ impl Rows<'_> {
         let waves = f64::from((tile.threads() / info.wave_size).div_ceil(info.simds));
         let dwords = f64::from(tile.m) * e.k as f64 * f64::from(tile.types.stored_bytes()) / 4.0;
         let counted = dwords / f64::from(tile.threads()) * tally::instructions(target, t, self.s.norm.center);
-        let seen = if rounds::in_shadow(target, tile) { SEEN } else { 1.0 };
+        let sliced = matches!(tile.form, Form::Sliced(_));
+        let seen = if sliced || rounds::in_shadow(target, tile) { SEEN } else { 1.0 };
         let met = MEETINGS * choice::lds_answer(target);
         let made = if self.s.made.is_some() { WAITED * machine.device_latency } else { 0.0 };
         (counted * seen + AFTER) * machine.issue * waves + met + made
     }
 
-    /// Counts the rows that a loader moves.
-    pub fn count(&self, w: &mut Writer, loader: &mut Loader) {
-        loader.count_rows(&mut w.b, self.s.norm.center);
+    /// The mean of rows counts.
+    pub fn center(&self) -> bool {
+        self.s.norm.center
     }
 
     /// What was counted once all is multiplied. Makes rows for others.
-    pub fn end(&self, w: &mut Writer, tile: &Tile, loader: &Loader, first: Part, e: &Extents) -> Res<Levels> {
+    pub fn end(&self, w: &mut Writer, tile: &Tile, tally: Option<&Tally>, first: Part, e: &Extents) -> Res<Levels> {
+        let tally = tally.ok_or(Reason::Malformed("rows that do not lie along the depth"))?;
         let made = match &self.s.made {
             Some(made) => Some(Making::begin(self.cx, made, w, (tile, e), first)?),
             None => None,
         };
-        let levels = loader.levels(w, tile, e.k, &self.s.norm);
-        let levels = levels.ok_or(Reason::Malformed("rows that do not lie along the depth"))?;
+        let levels = tally.levels(w, tile, e.k, &self.s.norm);
         if let Some(made) = made {
             made.end(w, &levels)?;
         }

@@ -5,7 +5,7 @@
 //! their parts. Elements of 32 bits go to LDS without it, too: what they are multiplied to is then as exact. Those of 16 bits are known to
 //! fewer digits than products are summed in, and stay as they are.
 //!
-//! Each workitem sums what it moves; in the end those of a row meet in LDS.
+//! Each workitem sums what it moves, or multiplies; in the end those of a row meet in LDS.
 
 use super::super::Writer;
 use super::super::float::Float;
@@ -15,13 +15,16 @@ use super::super::values;
 use super::{Deep, Loader};
 use crate::graph::fused::Normalize;
 use crate::mir::{Builder, Gen, MInst, Part, Type, dot_instruction};
+use barewave_isa::matrix::Fragment;
 use barewave_isa::{Op, Target};
 
 /// Two halves that are 1.
 const ONES: u32 = 0x3c00_3c00;
 
-/// What a workitem has counted.
-pub(super) struct Tally {
+/// What a workitem counts.
+pub(in super::super) struct Tally {
+    /// Type of elements.
+    dtype: Type,
     /// The mean is asked for.
     center: bool,
     /// The instruction that adds products of pairs, for elements that come in pairs.
@@ -30,6 +33,27 @@ pub(super) struct Tally {
     shifts: Vec<Part>,
     sums: Vec<Part>,
     squares: Vec<Part>,
+    /// Which rows: where those of a workitem begin, and how much further they are; and how many share a row, who have so many neighbours
+    /// at a time.
+    share: Fragment,
+    rows: Vec<u32>,
+    members: u32,
+    own: u32,
+}
+
+/// The rows of a workitem, of an operand that it moves or multiplies.
+pub(in super::super) struct Counted<'a> {
+    /// Type of elements.
+    pub dtype: Type,
+    /// Who has which, of a fragment whose rows are k.
+    pub share: &'a Fragment,
+    /// How much further than its first one its rows are.
+    pub rows: Vec<u32>,
+    /// Workitems that share a row, and how many neighbours of it each has at a time.
+    pub members: u32,
+    pub own: u32,
+    /// Elements come in whole words.
+    pub words: bool,
 }
 
 /// Pairs of elements are summed by one instruction.
@@ -48,38 +72,61 @@ pub(in super::super) fn instructions(target: Target, t: Type, center: bool) -> f
 }
 
 impl Tally {
+    /// Begins to count rows; `first` loads the first element of one.
+    pub fn new(b: &mut Builder, c: Counted, center: bool, mut first: impl FnMut(&mut Builder, u32) -> Part) -> Tally {
+        let zeros = |b: &mut Builder, n: usize| (0..n).map(|_| b.to_vector(0f32)).collect::<Vec<_>>();
+        let pairs = pairs(b.target(), c.dtype).filter(|_| c.words);
+        let count = c.rows.len();
+        let asked = if center { &c.rows[..] } else { &[] };
+        let shifts: Vec<Part> = asked.iter().map(|row| first(b, *row)).collect();
+        let shifts = shifts.into_iter().map(|x| match pairs {
+            Some(_) => {
+                let both = values::pack_halves(b, x, x);
+                b.generic(Gen::Xor.of(Type::B32), &[0x8000_8000u32.into(), both.into()])
+            }
+            None => values::widened(b, c.dtype, x, 0),
+        });
+        let shifts = shifts.collect();
+        let (sums, squares) = (zeros(b, if center { count } else { 0 }), zeros(b, count));
+        let share = Fragment { lane: c.share.lane.clone(), position: Vec::new(), ..*c.share };
+        let Counted { dtype, rows, members, own, .. } = c;
+        Tally { dtype, center, pairs, shifts, sums, squares, share, rows, members, own }
+    }
+
+    /// What is added changes the elements.
+    pub fn changes(&self) -> bool {
+        self.center && self.dtype == Type::F32
+    }
+
     /// Adds what was loaded of row `number` of the workitem, some registers of `vec` elements each.
-    pub fn add(&self, b: &mut Builder, t: Type, number: usize, regs: &[Part], vec: u32) {
+    pub fn add(&self, b: &mut Builder, number: usize, regs: &[Part], vec: u32) {
         let float = Float(Type::F32);
         let square = self.squares[number];
         for reg in regs {
-            match self.pairs {
-                Some(dot) if vec > 1 => {
-                    let both = |b: &mut Builder, sum: Part, x: Part, y: Part| {
-                        b.push(MInst::new(dot, &[sum.into()], &[x.into(), y.into(), sum.into()]));
-                    };
-                    for i in 0..reg.len {
-                        let mut x = reg.dword(i);
-                        if self.center {
-                            x = b.op(Gen::Add.of(Type::PkF16), &[x.into(), self.shifts[number].into()]);
-                            let ones = b.scalar(ONES);
-                            both(b, self.sums[number], ones, x);
-                        }
-                        both(b, square, x, x);
+            if let Some(dot) = self.pairs {
+                let both = |b: &mut Builder, sum: Part, x: Part, y: Part| {
+                    b.push(MInst::new(dot, &[sum.into()], &[x.into(), y.into(), sum.into()]));
+                };
+                for i in 0..reg.len {
+                    let mut x = reg.dword(i);
+                    if self.center {
+                        x = b.op(Gen::Add.of(Type::PkF16), &[x.into(), self.shifts[number].into()]);
+                        let ones = b.scalar(ONES);
+                        both(b, self.sums[number], ones, x);
                     }
+                    both(b, square, x, x);
                 }
-                _ => {
-                    for e in 0..vec {
-                        let mut x = values::widened(b, t, *reg, e);
-                        if self.center {
-                            let own = if t == Type::F32 { x } else { b.v(1) };
-                            b.emit(Gen::Sub.of(Type::F32), &[own.into()], &[x.into(), self.shifts[number].into()]);
-                            float.update(b, Gen::Add, self.sums[number], own);
-                            x = own;
-                        }
-                        float.fma_into(b, square, x, x);
-                    }
+                continue;
+            }
+            for e in 0..vec {
+                let mut x = values::widened(b, self.dtype, *reg, e);
+                if self.center {
+                    let own = if self.dtype == Type::F32 { x } else { b.v(1) };
+                    b.emit(Gen::Sub.of(Type::F32), &[own.into()], &[x.into(), self.shifts[number].into()]);
+                    float.update(b, Gen::Add, self.sums[number], own);
+                    x = own;
                 }
+                float.fma_into(b, square, x, x);
             }
         }
     }
@@ -95,9 +142,12 @@ pub(in super::super) struct Levels {
     pub means: u32,
 }
 
-/// Bytes of a workitem's part of a row: its sums and what was taken from elements; or its sum of squares.
+/// Bytes of a workitem's part of a row: its sums and what was taken from elements.
+pub(in super::super) const PART: u32 = 16;
+
+/// The same, where that is a sum of squares only.
 fn part_bytes(center: bool) -> u32 {
-    if center { 16 } else { 4 }
+    if center { PART } else { 4 }
 }
 
 impl Loader {
@@ -108,58 +158,38 @@ impl Loader {
         }
     }
 
-    /// Rows are counted: what lies behind their ends must not be moved.
-    pub fn counts_rows(&self) -> bool {
-        matches!(self, Loader::Deep(Deep { tally: Some(_), .. }))
-    }
-
-    /// What was counted, of rows of `depth` elements, once all have read the tiles.
-    pub fn levels(&self, w: &mut Writer, tile: &Tile, depth: usize, norm: &Normalize) -> Option<Levels> {
+    /// What is counted of rows.
+    pub fn tally(&self) -> Option<&Tally> {
         match self {
-            Loader::Deep(l) => l.levels(w, tile, depth, norm),
+            Loader::Deep(l) => l.tally.as_ref(),
             _ => None,
         }
     }
 }
 
 impl Deep {
-    /// Rows of a workitem.
-    fn rows(&self) -> usize {
-        self.common.regs.len() / self.loads as usize
-    }
-
     fn count_rows(&mut self, b: &mut Builder, center: bool) {
-        let (c, rows, t) = (&self.common, self.rows(), self.common.types.storage);
-        let zeros = |b: &mut Builder, n: usize| (0..n).map(|_| b.to_vector(0f32)).collect::<Vec<_>>();
-        let pairs = pairs(b.target(), t).filter(|_| c.vec > 1);
-        let mut shifts = Vec::new();
-        if center {
-            let size = c.types.stored_bytes();
-            let ahead = b.shl(self.k_first, size.trailing_zeros());
-            let start = b.sub(self.voff, ahead);
-            for row in 0..rows as u32 {
-                let (soff, near) = self.starts.of(c.column(row * self.loads) * self.src.w_stride * size);
-                let first = b.v(1);
-                c.load(b, first, 1, self.src.buf, (start, soff, near));
-                shifts.push(first);
-            }
-        }
-        let shifts = shifts.into_iter().map(|x| match pairs {
-            Some(_) => {
-                let both = values::pack_halves(b, x, x);
-                b.generic(Gen::Xor.of(Type::B32), &[0x8000_8000u32.into(), both.into()])
-            }
-            None => values::widened(b, t, x, 0),
-        });
-        let shifts = shifts.collect();
-        let (sums, squares) = (zeros(b, if center { rows } else { 0 }), zeros(b, rows));
-        self.tally = Some(Tally { center, pairs, shifts, sums, squares });
+        let (c, size) = (&self.common, self.common.types.stored_bytes());
+        let rows = (0..c.regs.len() as u32 / self.loads).map(|row| c.column(row * self.loads)).collect();
+        let own = self.loads * c.vec;
+        let (dtype, members, words) = (c.types.storage, c.depth / own, c.vec * size >= 4);
+        let counted = Counted { dtype, share: &c.share, rows, members, own, words };
+        let ahead = b.shl(self.k_first, size.trailing_zeros());
+        let start = b.sub(self.voff, ahead);
+        self.tally = Some(Tally::new(b, counted, center, |b, row| {
+            let (soff, near) = self.starts.of(row * self.src.w_stride * size);
+            let first = b.v(1);
+            c.load(b, first, 1, self.src.buf, (start, soff, near));
+            first
+        }));
     }
+}
 
-    fn levels(&self, w: &mut Writer, tile: &Tile, depth: usize, norm: &Normalize) -> Option<Levels> {
-        let (tally, c, float) = (self.tally.as_ref()?, &self.common, Float(Type::F32));
-        let (threads, bytes, own) = (tile.threads(), part_bytes(tally.center), self.loads * c.vec);
-        let members = tile.k / own;
+impl Tally {
+    /// What was counted, of rows of `depth` elements, once all have read the tiles.
+    pub fn levels(&self, w: &mut Writer, tile: &Tile, depth: usize, norm: &Normalize) -> Levels {
+        let (tally, float) = (self, Float(Type::F32));
+        let (threads, bytes, own, members) = (tile.threads(), part_bytes(tally.center), self.own, self.members);
         let b = &mut w.b;
         let item = b.workitem_id();
         // Parts lie where tiles were.
@@ -167,11 +197,13 @@ impl Deep {
         let pairs = b.lds(threads * 8);
         let means = b.lds(threads * 4);
         b.barrier();
-        let row = fragment::coordinate(b, &c.share, item, fragment::col, bytes, None);
-        let at = fragment::coordinate(b, &c.share, item, fragment::row, tile.m * bytes / own, Some(row));
+        let row = fragment::coordinate(b, &self.share, item, fragment::col, bytes, None);
+        let member = fragment::coordinate(b, &self.share, item, fragment::row, 1, None);
+        let member = b.shr(member, own.trailing_zeros());
+        let at = b.mad(member, tile.m * bytes, row);
         let at = b.to_vector(at);
         for (number, square) in tally.squares.iter().enumerate() {
-            let ahead = c.column(number as u32 * self.loads) * bytes;
+            let ahead = self.rows[number] * bytes;
             if !tally.center {
                 b.lds_write(at, *square, ahead);
                 continue;
@@ -194,8 +226,7 @@ impl Deep {
         let row = b.generic(Gen::Min.of(Type::U32), &[item.into(), (tile.m - 1).into()]);
         let at = b.mul(row, bytes);
         let at = b.to_vector(at);
-        let parts: Vec<Part> =
-            (0..members).map(|i| b.lds_read((bytes / 4) as u8, at, i * tile.m * bytes)).collect();
+        let parts: Vec<Part> = (0..members).map(|i| b.lds_read((bytes / 4) as u8, at, i * tile.m * bytes)).collect();
         let sum = |b: &mut Builder, i: u8| {
             let first = parts[0].dword(i);
             parts[1..].iter().fold(first, |sum, p| float.add(b, sum, p.dword(i)))
@@ -207,7 +238,7 @@ impl Deep {
             let near = float.scaled(b, total, each);
             mean = float.add(b, near, parts[0].dword(2));
             // What products do not see is not taken from them.
-            let seen = if c.types.storage == Type::F32 { near } else { mean };
+            let seen = if self.changes() { near } else { mean };
             less = float.neg(b, seen);
             let squares = float.scaled(b, squares, each);
             let minus = float.neg(b, near);
@@ -232,7 +263,7 @@ impl Deep {
         let at = b.to_vector(at);
         b.lds_write(at, mean, means);
         b.barrier();
-        Some(Levels { pairs, means })
+        Levels { pairs, means }
     }
 }
 
@@ -240,4 +271,3 @@ impl Deep {
 pub(in super::super) fn behind(tile: &Tile) -> u32 {
     tile.threads() * 12
 }
-

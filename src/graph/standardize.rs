@@ -115,7 +115,8 @@ impl Found {
         }
         for (turned, made) in turned.into_iter().zip(constants) {
             let old = &graph.steps[turned.at];
-            let (factors, bias) = (&old.inputs[1], |i: Option<usize>| i.and_then(|i| column(graph, &normal, &normal.inputs[i])));
+            let (factors, bias) =
+                (&old.inputs[1], |i: Option<usize>| i.and_then(|i| column(graph, &normal, &normal.inputs[i])));
             let folded = folded(graph, factors, bias(self.scale).as_deref(), bias(self.shift).as_deref())?;
             for (t, data) in made.into_iter().zip(folded) {
                 graph.tensors[t.index()].role = Role::Constant(data);
@@ -149,11 +150,8 @@ impl Found {
             let data = HostTensor::filled(dtype, &shape, &[0; 8][..dtype.size()]).ok()?;
             Some(graph.add_tensor(Tensor { name: t.name.clone(), dtype, shape, role: Role::Constant(data) }))
         };
-        let made = [
-            empty(t.dtype, t.shape.clone())?,
-            empty(DType::F32, vec![columns])?,
-            empty(DType::F32, vec![columns])?,
-        ];
+        let made =
+            [empty(t.dtype, t.shape.clone())?, empty(DType::F32, vec![columns])?, empty(DType::F32, vec![columns])?];
         let mut inputs = vec![read, Access::new(made[0], factors.view)];
         inputs.extend(made[1..].iter().map(|t| Access::new(*t, of_columns.clone())));
         inputs.extend(rest);
@@ -260,7 +258,12 @@ fn product(graph: &FusedGraph, normal: &Step, i: usize) -> Option<(Access, Acces
 
 /// Constant factors with the scale of each of their rows; the sum of each column of these; and of each column the sum of its elements times
 /// what is added to rows.
-fn folded(graph: &FusedGraph, factors: &Access, scale: Option<&[f32]>, shift: Option<&[f32]>) -> Option<[HostTensor; 3]> {
+fn folded(
+    graph: &FusedGraph,
+    factors: &Access,
+    scale: Option<&[f32]>,
+    shift: Option<&[f32]>,
+) -> Option<[HostTensor; 3]> {
     let Role::Constant(data) = &graph.tensor(factors.tensor).role else { return None };
     let (depth, columns, wide) = (factors.view.dims[0], factors.view.dims[1], factors.view.strides[1] == 1);
     let (bytes, dtype) = (data.bytes(), data.dtype());
@@ -318,7 +321,8 @@ fn read_line(dtype: DType, from: &[u8], to: &mut [f32]) {
 
 /// Rounds numbers to a type, and writes them to memory.
 fn round_line(dtype: DType, values: &mut [f32], to: &mut [u8]) {
-    let mut rounded = |bits: Vec<u16>| to.as_chunks_mut().0.iter_mut().zip(bits).for_each(|(c, x)| *c = x.to_le_bytes());
+    let mut rounded =
+        |bits: Vec<u16>| to.as_chunks_mut().0.iter_mut().zip(bits).for_each(|(c, x)| *c = x.to_le_bytes());
     match dtype {
         DType::F16 => {
             let mut list = vec![f16::ZERO; values.len()];
