@@ -445,8 +445,8 @@ pub(super) fn store(
     let t = cx.step.inputs[0].tensor;
     let t = cx.graph.tensor(t).dtype;
     // Where what is known of the workitem's first row is.
-    let pairs = levels.map(|_| {
-        let at = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 8, None);
+    let pairs = levels.map(|(_, levels)| {
+        let at = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 8 * levels.team, None);
         w.b.to_vector(at)
     });
     let mut turned = regrouped.as_ref().map(|r| r.begin(w));
@@ -467,7 +467,7 @@ pub(super) fn store(
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(walk.rows as u32).into(), at.into()]));
         let mut row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
         if let (Some((rows, levels)), Some(pairs)) = (levels, pairs) {
-            let pair = w.b.lds_read(2, pairs, levels.pairs + 8 * delta);
+            let pair = w.b.lds_read(2, pairs, levels.pairs + 8 * levels.team * delta);
             for (sums, columns) in row.iter_mut().zip(&of_columns) {
                 *sums = rows.corrected(w, *sums, pair, columns);
             }

@@ -9,7 +9,7 @@ use super::loader::tally::Tally;
 use super::loader::{self, Loader, Source};
 use super::normed::Finish;
 use super::regroup;
-use super::split::{self, DepthPart, Product};
+use super::split::{self, DepthPart, Known, Product};
 use super::standardized::Rows;
 use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address};
@@ -182,14 +182,14 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part), first, &batch, &tile);
         let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
         let behind = |w: &mut Writer, tally: &Tally| match rows {
-            Some(rows) => Ok(Some((rows, rows.end(w, &tile, Some(tally), first_m, &extents)?))),
+            Some(rows) => Ok(Some((rows, Known::Levels(rows.end(w, &tile, tally, first_m, &extents)?)))),
             None => Ok(None),
         };
         let center = rows.map(Rows::center);
-        let (sums, levels) = form.multiply_and_count(&mut w, &tile, sources, part.split.chunk, center, behind)?;
+        let (sums, rows) = form.multiply_and_count(&mut w, &tile, sources, part.split.chunk, center, behind)?;
         let walk = walk(r, extents.m);
-        let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, levels };
-        return split::store(w, cx, &product, part, outer);
+        let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, rows };
+        return split::store(w, cx, product, part, outer);
     }
     let before = rest.as_ref().map_or(k, |r| r.before);
     let mut ops = loaders(&mut w, &tile, (before, part), rest.is_some())?;
@@ -211,16 +211,13 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         let mut ops = loaders(&mut w, &tile, (k, part), false)?;
         gemm::multiply_into(&mut w, &tile, &mut ops, span, &sums)?;
     }
-    let levels = match rows {
-        Some(rows) => Some((rows, rows.end(&mut w, &tile, ops.a.tally(), first_m, &extents)?)),
-        None => None,
-    };
     regroup::free(&mut w.b, &tile);
     let walk = walk(r, extents.m);
-    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, levels };
+    let counted = rows.and_then(|rows| Some((rows, Known::Counted(ops.a.into_tally()?))));
+    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, rows: counted };
     match &share {
         Some(share) => divided::store(w, cx, &product, share, outer),
-        None => split::store(w, cx, &product, part, outer),
+        None => split::store(w, cx, product, part, outer),
     }
 }
 

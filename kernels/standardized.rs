@@ -5,11 +5,11 @@
 //! multiply-adds for each. Where others want the normalised rows, each workgroup of a row of tiles reads some columns of its rows again
 //! and writes them.
 //!
-//! Each workgroup has to see all of the depth, so it is not shared.
+//! Where the depth is shared what is counted of its parts is added up as sums are.
 
 use super::address::Offset;
 use super::choice::{self, Extents, Machine, Split};
-use super::error::{Reason, Res};
+use super::error::Res;
 use super::float::Float;
 use super::gemm;
 use super::loader::tally::{self, Levels, Tally};
@@ -39,10 +39,10 @@ pub(super) fn lower(cx: &Cx, s: &Standardized) -> Res<Vec<Kernel>> {
 }
 
 /// Rows can be counted: no two workitems have the same elements.
-fn fits(tile: &Tile) -> bool {
+fn fits(tile: &Tile, split: &Split) -> bool {
     match tile.form {
         Form::Matrix(_) | Form::Vector { .. } => true,
-        Form::Sliced(f) => f.has_lanes_apart(),
+        Form::Sliced(f) => split.count == 1 && f.has_lanes_apart(),
         Form::Winograd { .. } => false,
     }
 }
@@ -100,24 +100,23 @@ impl Rows<'_> {
     pub fn choose(&self, product: &Cx, e: &Extents) -> Res<(f64, Tile, Split)> {
         let machine = Machine::of(product.target);
         let more = |tile: &Tile, split: &Split| {
-            let fits = split.count == 1
-                && split.shares.is_none()
-                && fits(tile)
-                && e.k.is_multiple_of(tile.k as usize)
+            let fits = split.shares.is_none()
+                && fits(tile, split)
+                && split.span() as usize == e.k
                 && tile.threads() >= tile.m
                 && room(tile) <= product.target.info().lds_bytes
                 && matmul::reads_to_the_end(product, (tile, split), e.k);
-            fits.then(|| self.clocks(&machine, tile, e))
+            fits.then(|| self.clocks(&machine, tile, split))
         };
         choice::quickest(product.target, product.tuning, gemm::types(product)?, e, more)
     }
 
     /// Clocks of a workgroup besides those of the product.
-    fn clocks(&self, machine: &Machine, tile: &Tile, e: &Extents) -> f64 {
+    fn clocks(&self, machine: &Machine, tile: &Tile, split: &Split) -> f64 {
         let (target, t) = (self.cx.target, tile.types.storage);
         let info = target.info();
         let waves = f64::from((tile.threads() / info.wave_size).div_ceil(info.simds));
-        let dwords = f64::from(tile.m) * e.k as f64 * f64::from(tile.types.stored_bytes()) / 4.0;
+        let dwords = f64::from(tile.m) * f64::from(split.chunk) * f64::from(tile.types.stored_bytes()) / 4.0;
         let counted = dwords / f64::from(tile.threads()) * tally::instructions(target, t, self.s.norm.center);
         let sliced = matches!(tile.form, Form::Sliced(_));
         let seen = if sliced || rounds::in_shadow(target, tile) { SEEN } else { 1.0 };
@@ -132,13 +131,12 @@ impl Rows<'_> {
     }
 
     /// What was counted once all is multiplied. Makes rows for others.
-    pub fn end(&self, w: &mut Writer, tile: &Tile, tally: Option<&Tally>, first: Part, e: &Extents) -> Res<Levels> {
-        let tally = tally.ok_or(Reason::Malformed("rows that do not lie along the depth"))?;
+    pub fn end(&self, w: &mut Writer, tile: &Tile, tally: &Tally, first: Part, e: &Extents) -> Res<Levels> {
         let made = match &self.s.made {
             Some(made) => Some(Making::begin(self.cx, made, w, (tile, e), first)?),
             None => None,
         };
-        let levels = tally.levels(w, tile, e.k, &self.s.norm);
+        let levels = tally.levels(w, tile, e.k, &self.s.norm)?;
         if let Some(made) = made {
             made.end(w, &levels)?;
         }
@@ -211,10 +209,12 @@ impl<'a> Making<'a> {
         let size = dtype.size() as u32;
         let aligned = [source, &made.view].iter().all(|v| values::is_word_aligned(dtype, v));
         let fits = |n: &u32| n * size <= 16 && e.k.is_multiple_of(*n as usize) && aligned;
-        let piece = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
-        let groups = e.n.div_ceil(tile.n as usize) as u32;
-        let own = (e.k as u32 / piece).div_ceil(groups);
-        let threads = tile.threads();
+        let (threads, groups) = (tile.threads(), e.n.div_ceil(tile.n as usize) as u32);
+        let own = |piece: u32| (e.k as u32 / piece).div_ceil(groups);
+        // As few neighbours as leave a piece for each workitem; words of them at least.
+        let all = [2, 4, 8].into_iter().filter(fits);
+        let piece = all.clone().find(|p| tile.m * own(*p) <= threads).or(all.max()).unwrap_or(1);
+        let own = own(piece);
         let (item, group) = (w.b.workitem_id(), w.b.workgroup_id(0));
         let buf = w.buffer(cx, Arg::Input(0))?;
         let before = w.b.mul(group, own);
@@ -260,10 +260,10 @@ impl<'a> Making<'a> {
     fn end(&self, w: &mut Writer, levels: &Levels) -> Res<()> {
         let (float, size) = (Float(Type::F32), self.dtype.size() as u32);
         for p in &self.pieces {
-            let at = w.b.shl(p.row, 2u32);
+            let at = w.b.mul(p.row, 4 * levels.team);
             let at = w.b.to_vector(at);
             let mean = w.b.lds_read(1, at, levels.means);
-            let at = w.b.shl(p.row, 3u32);
+            let at = w.b.mul(p.row, 8 * levels.team);
             let at = w.b.to_vector(at);
             let factor = w.b.lds_read(1, at, levels.pairs + 4);
             let mut operands = Vec::new();

@@ -8,15 +8,17 @@
 //! Each workitem sums what it moves, or multiplies; in the end those of a row meet in LDS.
 
 use super::super::Writer;
+use super::super::error::Res;
 use super::super::float::Float;
 use super::super::fragment;
+use super::super::lanes;
 use super::super::tile::Tile;
 use super::super::values;
 use super::{Deep, Loader};
 use crate::graph::fused::Normalize;
 use crate::mir::{Builder, Gen, MInst, Part, Type, dot_instruction};
 use barewave_isa::matrix::Fragment;
-use barewave_isa::{Op, Target};
+use barewave_isa::{Op, Target, op};
 
 /// Two halves that are 1.
 const ONES: u32 = 0x3c00_3c00;
@@ -140,6 +142,8 @@ pub(in super::super) struct Levels {
     pub pairs: u32,
     /// Where means are.
     pub means: u32,
+    /// Each row has so many.
+    pub team: u32,
 }
 
 /// Bytes of a workitem's part of a row: its sums and what was taken from elements.
@@ -165,6 +169,14 @@ impl Loader {
             _ => None,
         }
     }
+
+    /// The same when all is counted.
+    pub fn into_tally(self) -> Option<Tally> {
+        match self {
+            Loader::Deep(l) => l.tally,
+            _ => None,
+        }
+    }
 }
 
 impl Deep {
@@ -174,10 +186,15 @@ impl Deep {
         let own = self.loads * c.vec;
         let (dtype, members, words) = (c.types.storage, c.depth / own, c.vec * size >= 4);
         let counted = Counted { dtype, share: &c.share, rows, members, own, words };
-        let ahead = b.shl(self.k_first, size.trailing_zeros());
+        let item = b.workitem_id();
+        let ahead = fragment::coordinate(b, &c.share, item, fragment::row, size, None);
         let start = b.sub(self.voff, ahead);
         self.tally = Some(Tally::new(b, counted, center, |b, row| {
-            let (soff, near) = self.starts.of(row * self.src.w_stride * size);
+            let (mut soff, near) = self.starts.of(row * self.src.w_stride * size);
+            if let Some(first) = self.src.part.first {
+                let ahead = b.mul(first, size);
+                soff = b.sub(soff, ahead);
+            }
             let first = b.v(1);
             c.load(b, first, 1, self.src.buf, (start, soff, near));
             first
@@ -187,7 +204,7 @@ impl Deep {
 
 impl Tally {
     /// What was counted, of rows of `depth` elements, once all have read the tiles.
-    pub fn levels(&self, w: &mut Writer, tile: &Tile, depth: usize, norm: &Normalize) -> Levels {
+    pub fn levels(&self, w: &mut Writer, tile: &Tile, depth: usize, norm: &Normalize) -> Res<Levels> {
         let (tally, float) = (self, Float(Type::F32));
         let (threads, bytes, own, members) = (tile.threads(), part_bytes(tally.center), self.own, self.members);
         let b = &mut w.b;
@@ -222,37 +239,47 @@ impl Tally {
             b.lds_write(at, part, ahead);
         }
         b.barrier();
-        // A workitem puts a row together; those for which there is none do so with the last one, for nobody.
-        let row = b.generic(Gen::Min.of(Type::U32), &[item.into(), (tile.m - 1).into()]);
+        // Some neighbours put a row together; those for which there is none do so with the last one, for nobody.
+        let team = self.team(tile);
+        let row = b.shr(item, team.trailing_zeros());
+        let row = b.generic(Gen::Min.of(Type::U32), &[row.into(), (tile.m - 1).into()]);
         let at = b.mul(row, bytes);
+        let member = b.and(item, team - 1);
+        let at = b.mad(member, tile.m * bytes, at);
         let at = b.to_vector(at);
-        let parts: Vec<Part> = (0..members).map(|i| b.lds_read((bytes / 4) as u8, at, i * tile.m * bytes)).collect();
+        let apart = team * tile.m * bytes;
+        let parts: Vec<Part> = (0..members / team).map(|i| b.lds_read((bytes / 4) as u8, at, i * apart)).collect();
         let sum = |b: &mut Builder, i: u8| {
             let first = parts[0].dword(i);
             parts[1..].iter().fold(first, |sum, p| float.add(b, sum, p.dword(i)))
         };
+        let own: Vec<Part> = (0..if tally.center { 2 } else { 1 }).map(|i| sum(b, i)).collect();
+        let own = lanes::combine(w, team, &own, |w, a, b| {
+            Ok(a.iter().zip(b).map(|(x, y)| float.add(&mut w.b, *x, *y)).collect())
+        })?;
+        let b = &mut w.b;
         let each = 1.0 / depth as f64;
         let (mut less, mut mean) = (b.to_vector(0f32), b.to_vector(0f32));
-        let variance = if tally.center {
-            let (total, squares) = (sum(b, 0), sum(b, 1));
-            let near = float.scaled(b, total, each);
+        let mut variance = float.scaled(b, own[own.len() - 1], each);
+        if tally.center {
+            let near = float.scaled(b, own[0], each);
             mean = float.add(b, near, parts[0].dword(2));
             // What products do not see is not taken from them.
             let seen = if self.changes() { near } else { mean };
             less = float.neg(b, seen);
-            let squares = float.scaled(b, squares, each);
             let minus = float.neg(b, near);
-            let variance = float.fma(b, minus, near, squares);
+            variance = float.fma(b, minus, near, variance);
             let zero = b.to_vector(0f32);
-            float.op(b, Gen::Max, zero, variance)
-        } else {
-            let squares = sum(b, 0);
-            float.scaled(b, squares, each)
-        };
+            variance = float.op(b, Gen::Max, zero, variance);
+        }
         let variance = float.plus(b, variance, f64::from(norm.epsilon));
-        let root = float.sqrt(b, variance);
-        let one = float.constant(b, 1.0);
-        let factor = float.div(b, one, root);
+        let factor = if norm.epsilon >= f32::MIN_POSITIVE {
+            b.op(op::V_RSQ_F32, &[variance.into()])
+        } else {
+            let root = float.sqrt(b, variance);
+            let one = float.constant(b, 1.0);
+            float.div(b, one, root)
+        };
         let pair = b.v(2);
         b.copy_into(pair.dword(0), less);
         b.copy_into(pair.dword(1), factor);
@@ -263,7 +290,24 @@ impl Tally {
         let at = b.to_vector(at);
         b.lds_write(at, mean, means);
         b.barrier();
-        Levels { pairs, means }
+        Ok(Levels { pairs, means, team })
+    }
+
+    /// Workitems that put a row together.
+    fn team(&self, tile: &Tile) -> u32 {
+        let most = (tile.threads() / tile.m).min(self.members).min(lanes::ROW);
+        1 << most.max(1).ilog2()
+    }
+
+    /// The registers of its sums.
+    pub fn parts(&self) -> Vec<Part> {
+        self.sums.iter().chain(&self.squares).copied().collect()
+    }
+
+    /// The same rows with other sums.
+    pub fn with_parts(self, mut parts: Vec<Part>) -> Tally {
+        let squares = parts.split_off(self.sums.len());
+        Tally { sums: parts, squares, ..self }
     }
 }
 

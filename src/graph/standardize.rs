@@ -229,8 +229,7 @@ fn affine(e: &Expr) -> Option<(Option<usize>, Option<usize>)> {
 /// What an operand of a normalisation has for each place of a row, the same for all rows, if it is a constant.
 fn column(graph: &FusedGraph, normal: &Step, a: &Access) -> Option<Vec<f32>> {
     let data = join::own_part(graph, a, normal.output.view.rank() - 1)?;
-    let dense = a.view.dims.iter().zip(&a.view.strides).rev().skip(1).all(|(_, s)| *s == 0);
-    (dense && data.dtype() == graph.tensor(normal.output.tensor).dtype).then(|| data.to_f32())
+    (data.dtype() == graph.tensor(normal.output.tensor).dtype).then(|| data.to_f32())
 }
 
 /// How step `i`, if it is a product with constant factors, reads rows of a normalisation in the place of what that makes of them; its factors;
