@@ -450,12 +450,17 @@ pub(super) fn store(
         w.b.to_vector(at)
     });
     let mut turned = regrouped.as_ref().map(|r| r.begin(w));
+    if levels.is_some() {
+        w.b.block("corrected");
+    }
     if regrouped.is_some() {
         // What is regrouped is stored while the next results are on their way, in the order in which this is written.
         args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
         w.b.block("rows");
         w.b.fix_order();
     }
+    // What is the same in all rows, of each access and group of columns.
+    let mut of_all = vec![vec![None; cols.len()]; plans.len()];
     for p in &rows {
         let delta = row_of(p);
         if let (Some(rows), Some(turned)) = (&regrouped, &mut turned) {
@@ -472,7 +477,7 @@ pub(super) fn store(
                 *sums = rows.corrected(w, *sums, pair, columns);
             }
         }
-        store_row(w, cx, &plans, delta as usize, inside, &row, (t, group as usize))?;
+        store_row(w, cx, &plans, &mut of_all, (delta as usize, inside), &row, (t, group as usize))?;
     }
     Ok(())
 }
@@ -489,8 +494,8 @@ fn store_row(
     w: &mut Writer,
     cx: &Cx,
     plans: &[Plan],
-    delta: usize,
-    inside: Option<Part>,
+    of_all: &mut [Vec<Option<Vec<Value>>>],
+    (delta, inside): (usize, Option<Part>),
     row: &[Part],
     (t, group): (DType, usize),
 ) -> Res<()> {
@@ -521,12 +526,15 @@ fn store_row(
         for (k, p) in plans.iter().enumerate() {
             let Arg::Input(i) = p.arg else { continue };
             let same_for_all = p.cols.iter().all(Option::is_none);
-            operands[i] = match &once[k] {
-                Some(v) if same_for_all => v.clone(),
-                _ => load_group(w, cx, p, rows[k], g, group)?,
+            let known = if same_for_all { &once[k] } else { &of_all[k][g] };
+            operands[i] = match known {
+                Some(v) => v.clone(),
+                None => load_group(w, cx, p, rows[k], g, group)?,
             };
             if same_for_all {
                 once[k] = Some(operands[i].clone());
+            } else if p.row.is_none() {
+                of_all[k][g] = Some(operands[i].clone());
             }
         }
         let mut results = Vec::new();

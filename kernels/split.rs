@@ -174,7 +174,9 @@ pub(super) fn store(
     } else {
         shared.count_in(&mut w, &place, shared.count - 1, done);
     }
-    p.sums = shared.add(&mut w, workspace, &place, tile.types.accumulate, &p.sums);
+    // What was counted takes registers, too.
+    let in_flight = if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT };
+    p.sums = shared.add(&mut w, (workspace, in_flight), &place, tile.types.accumulate, &p.sums);
     let counted = p.sums.parts.split_off(own);
     p.rows = p.rows.map(|(rows, known)| match known {
         Known::Counted(tally) => (rows, Known::Counted(tally.with_parts(counted))),
@@ -338,8 +340,8 @@ impl Shared {
         b.branch_lt(before, others, done);
     }
 
-    /// Adds all parts.
-    fn add(&self, w: &mut Writer, from: Buffer, place: &Place, ty: Type, like: &Sums) -> Sums {
+    /// Adds all parts, with so many dwords of a workitem in flight.
+    fn add(&self, w: &mut Writer, (from, in_flight): (Buffer, u32), place: &Place, ty: Type, like: &Sums) -> Sums {
         let parts: Vec<Part> = like.parts.iter().map(|p| w.b.v(p.len)).collect();
         let sums = Sums { parts, ..*like };
         for p in &sums.parts {
@@ -349,7 +351,7 @@ impl Shared {
         let lanes: Vec<Part> =
             (1..=4).map(|dwords| if dwords == 3 { place.lane } else { w.b.mul(place.lane, dwords * 4) }).collect();
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
-        let rounds = self.count.div_ceil((IN_FLIGHT / self.dwords).max(1));
+        let rounds = self.count.div_ceil((in_flight / self.dwords).max(1));
         let together = self.count.div_ceil(rounds);
         w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
             let start = b.mad(first, self.part(), place.group);
@@ -359,7 +361,7 @@ impl Shared {
                 b.device_load(from, piece.len, lane, *start, before * 4 * self.threads)
             };
             // Pieces of 4 dwords at most; of large sums not all at once.
-            for some in pieces.chunks((IN_FLIGHT / 4) as usize) {
+            for some in pieces.chunks((in_flight / 4) as usize) {
                 let of_part = |b: &mut Builder, s: &Part| some.iter().map(|p| load(b, p, s)).collect::<Vec<_>>();
                 let loaded: Vec<Vec<Part>> = starts.iter().map(|s| of_part(b, s)).collect();
                 for ((sum, _), new) in loaded.iter().flat_map(|l| some.iter().zip(l)) {
