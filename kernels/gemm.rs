@@ -450,9 +450,6 @@ pub(super) fn store(
         w.b.to_vector(at)
     });
     let mut turned = regrouped.as_ref().map(|r| r.begin(w));
-    if levels.is_some() {
-        w.b.block("corrected");
-    }
     if regrouped.is_some() {
         // What is regrouped is stored while the next results are on their way, in the order in which this is written.
         args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;

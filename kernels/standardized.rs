@@ -22,6 +22,7 @@ use crate::graph::Turned;
 use crate::graph::fused::{MadeRows, Standardized, Step, StepKind};
 use crate::mir::{Gen, Part, Type};
 use crate::tensor::DType;
+use barewave_isa::Target;
 
 /// Of what is counted beside matrix instructions that others run in the shadow of, the share that takes time.
 const SEEN: f64 = 0.3;
@@ -45,6 +46,12 @@ fn fits(tile: &Tile, split: &Split) -> bool {
         Form::Sliced(f) => split.count == 1 && f.has_lanes_apart(),
         Form::Winograd { .. } => false,
     }
+}
+
+/// What is counted leaves a SIMD two waves, where sums in vector registers would.
+fn has_registers(target: Target, tile: &Tile) -> bool {
+    let info = target.info();
+    !matches!(tile.form, Form::Vector { .. }) || 2 * tile.sums() < target.most_vgprs(info.wave_size, 2)
 }
 
 /// Bytes of LDS of a workgroup.
@@ -102,6 +109,7 @@ impl Rows<'_> {
         let more = |tile: &Tile, split: &Split| {
             let fits = split.shares.is_none()
                 && fits(tile, split)
+                && has_registers(product.target, tile)
                 && split.span() as usize == e.k
                 && tile.threads() >= tile.m
                 && room(tile) <= product.target.info().lds_bytes
