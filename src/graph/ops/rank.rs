@@ -190,10 +190,13 @@ fn last_of(t: DType, largest: bool) -> Scalar {
 /// So many elements give every compute unit of a large chip several pieces.
 const MANY: usize = 1 << 20;
 
-/// In how many pieces lines of `n` elements are ranked, none longer than so many: such that lanes may load neighbours, where there are some.
-fn pieces(n: usize, longest: usize) -> usize {
+/// In how many pieces lines of `n` elements are ranked, none longer than so many: such that lanes may load neighbours, where there are some. Sorting
+/// takes as long for shorter ones.
+fn pieces(n: usize, longest: usize, sorting: bool) -> usize {
     let fewest = n.div_ceil(longest);
-    (fewest..2 * fewest).find(|p| n.is_multiple_of(8 * p)).unwrap_or(fewest)
+    let most = if sorting { fewest + fewest / 8 } else { 2 * fewest - 1 };
+    let even = |unit: usize| (fewest..=most).find(|p| n.is_multiple_of(unit * p));
+    even(8).or_else(|| even(2)).unwrap_or(fewest)
 }
 
 /// The best `k` of each line. Of long lines, the best `k` of each piece first: what is not among these is not among the best of all. Pieces and
@@ -227,7 +230,7 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
             longest *= 2;
         }
         while lines.n > longest {
-            let pieces = pieces(lines.n, longest);
+            let pieces = pieces(lines.n, longest, !TopK::in_rounds(dtype, longest, k));
             let places = topk(cx, &lines, pieces, &wanted, DType::I32);
             let places = cx.stored_access(places);
             lines.take(cx, places, pieces * k);
