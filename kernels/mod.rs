@@ -47,6 +47,7 @@ mod sized;
 mod slices;
 mod small;
 mod softmax;
+mod sorted;
 mod split;
 mod standardized;
 mod tile;
