@@ -450,6 +450,10 @@ pub(super) fn store(
         w.b.to_vector(at)
     });
     let mut turned = regrouped.as_ref().map(|r| r.begin(w));
+    if levels.is_some() && matches!(tile.form, Form::Vector { .. }) {
+        // Reads do not come early at the price of registers, which waves have few of that sum in them.
+        w.b.block("corrected");
+    }
     if regrouped.is_some() {
         // What is regrouped is stored while the next results are on their way, in the order in which this is written.
         args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
