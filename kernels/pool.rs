@@ -18,8 +18,9 @@ use crate::mir::{Gen, Opnd, Part, Type};
 /// Columns of all rows of results that a workitem holds at most, and rows that it reads at most.
 const COLUMNS: usize = 48;
 const ROWS: usize = 16;
-/// Elements that a workitem reads at most.
+/// Elements that a workitem reads at most in a place, and where it has several of them.
 const READ: usize = 192;
+const ALL_READ: usize = 32;
 
 /// Workitems of each compute unit that are left where one computes several results, and where it computes several rows.
 const FEW: usize = 256;
@@ -144,34 +145,45 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         units[rank - 2] /= below;
     }
     let count: usize = units.iter().product();
-    let mut w = cx.kernel(WORKGROUP);
-    let index = pointwise::linear_index(&mut w.b);
-    let mut coords = address::coordinates(&mut w.b, index, &units);
-    if let Some(c) = coords[rank - 1].as_mut().filter(|_| width > 1) {
-        *c = w.b.mul(*c, width as u32);
-    }
-    if let Some(c) = coords[rank - 2].as_mut().filter(|_| below > 1) {
-        *c = w.b.mul(*c, below as u32);
-    }
-    let sums = match &share {
-        Some(share) => pooling.rows(&mut w, share, &coords)?,
-        None => vec![vec![pooling.looped(&mut w, &coords)?]],
-    };
-    let shares = pooling.shares(&mut w, &coords, [width, below]);
-    let inside = (!count.is_multiple_of(WORKGROUP as usize))
-        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]));
-    for (row, sums) in sums.into_iter().enumerate() {
-        let mut own = coords.clone();
-        if row > 0 {
-            own[rank - 2] = Some(match own[rank - 2] {
-                Some(c) => w.b.add(c, row as u32),
-                None => w.b.to_vector(row as u32),
-            });
-        }
-        pooling.finish(&mut w, &own, sums, &shares, row, inside)?;
-    }
+    // In several places where waves would otherwise begin more slowly than memory feeds them.
+    let source = cx.graph.tensor(cx.tensor(Arg::Input(0))).bytes().div_ceil(count);
+    let bytes = source + width * below * cx.dtype(Arg::Output).size();
     let taps: usize = window.kernel.iter().product();
-    Ok(vec![w.finish([(count as u32).div_ceil(WORKGROUP), 1, 1], (out.len() * taps) as u64)])
+    let read = share.map_or(READ, |s| s.columns(window) * rows(window, below).iter().product::<usize>());
+    let places = pointwise::places(cx, count, bytes, |places| places * read <= ALL_READ);
+    let per_group = WORKGROUP * places as u32;
+    let mut w = cx.kernel(WORKGROUP);
+    let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
+    let base = w.b.mul(group, per_group);
+    let first = w.b.add(base, item);
+    for place in 0..places as u32 {
+        let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
+        let inside = (!count.is_multiple_of(per_group as usize))
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]));
+        let mut coords = address::coordinates(&mut w.b, index, &units);
+        if let Some(c) = coords[rank - 1].as_mut().filter(|_| width > 1) {
+            *c = w.b.mul(*c, width as u32);
+        }
+        if let Some(c) = coords[rank - 2].as_mut().filter(|_| below > 1) {
+            *c = w.b.mul(*c, below as u32);
+        }
+        let sums = match &share {
+            Some(share) => pooling.rows(&mut w, share, &coords)?,
+            None => vec![vec![pooling.looped(&mut w, &coords)?]],
+        };
+        let shares = pooling.shares(&mut w, &coords, [width, below]);
+        for (row, sums) in sums.into_iter().enumerate() {
+            let mut own = coords.clone();
+            if row > 0 {
+                own[rank - 2] = Some(match own[rank - 2] {
+                    Some(c) => w.b.add(c, row as u32),
+                    None => w.b.to_vector(row as u32),
+                });
+            }
+            pooling.finish(&mut w, &own, sums, &shares, row, inside)?;
+        }
+    }
+    Ok(vec![w.finish([(count as u32).div_ceil(per_group), 1, 1], (out.len() * taps) as u64)])
 }
 
 /// What sums are multiplied with: a constant, and a factor of each dimension in which it depends on the place.
@@ -514,7 +526,7 @@ impl Pooling<'_> {
         let rest = w.b.op(Gen::CmpLe.of(Type::U32), &[end.into(), own.into()]);
         let rest = both(w, rest);
         let mut from = 0;
-        for bit in (0..width.ilog2()).rev().filter(|bit| length % width >> bit & 1 == 1) {
+        for bit in (0..width.ilog2()).rev().filter(|bit| ((length % width) >> bit) & 1 == 1) {
             store(w, Some(rest), from, 1 << bit);
             from += 1 << bit;
         }
