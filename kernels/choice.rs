@@ -34,6 +34,8 @@ pub(super) struct Extents {
     pub bytes: usize,
     /// Bytes of a result in memory.
     pub stored: usize,
+    /// Cycles of a SIMD for what the step's expression makes of a result of each lane, besides sums and products.
+    pub expression: f64,
     /// Neighbours along k are neighbours in memory, in the left and in the right operand.
     pub deep: (bool, bool),
     /// Workgroups may be numbered in bands.
@@ -419,6 +421,11 @@ impl Machine {
         }
     }
 
+    /// Cycles of a workgroup for what the step's expression makes of its results.
+    fn expressed(&self, e: &Extents, round: &Round) -> f64 {
+        e.expression * f64::from(round.own * round.waves.div_ceil(self.target.info().simds))
+    }
+
     /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
     fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), min_n: u32, parts: usize) -> (f64, Split) {
         let rounds = e.k.div_ceil(tile.k as usize).max(1);
@@ -437,7 +444,7 @@ impl Machine {
             rounds: own as f64,
             busy: pace.busy,
             alone: if most <= occupancy { pace.first } else { pace.alone },
-            around: pace.around,
+            around: pace.around + if count > 1 { 0.0 } else { self.expressed(e, round) },
             ends: edges,
         };
         // Parts are whole tiles.
@@ -464,6 +471,8 @@ impl Machine {
             // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
             let adding = results.div_ceil(self.target.cus() as usize) as f64;
             clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
+            // They end at different times.
+            clocks += self.expressed(e, round);
         }
         (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None })
     }
@@ -579,7 +588,8 @@ impl Machine {
         let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
         let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
         let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
-        let adding = ADDING_SHARES * adding;
+        // Of a compute unit's workgroups few put a tile together at a time.
+        let adding = ADDING_SHARES * adding + (1.0 + f64::from(shares.whole())) * self.expressed(e, round);
         let split = Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares) };
         Some((clocks + adding, split))
     }

@@ -18,7 +18,7 @@ use super::loader::{self, GatherSource, Loader, Source};
 use super::regroup;
 use super::split::{self, DepthPart, Product};
 use super::tile::{Form, Tile, Types};
-use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, winograd};
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, winograd};
 use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
@@ -144,6 +144,7 @@ impl Columns {
             k,
             bytes: gemm::operand_bytes(cx, terms.len()),
             stored: cx.dtype(Arg::Output).size(),
+            expression: epilogue::clocks(cx),
             deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), self == Columns::Lines && k > 1),
             bands: false,
             shares: false,

@@ -2,21 +2,48 @@
 
 use super::address::Offset;
 use super::error::Res;
-use super::values::{self, Value};
+use super::values::{self, Kind, Value};
 use super::{Arg, Cx, Writer, expr};
+use crate::graph::expr::{Binary, Node, Op};
+use crate::mir::Builder;
+use crate::tensor::DType;
+use barewave_isa::op;
 
 /// Operand numbers that the step's expression reads.
 pub(super) fn operands(cx: &Cx) -> Vec<usize> {
     let nodes = cx.step.expr.nodes().iter();
     let mut list: Vec<usize> = nodes
         .filter_map(|n| match n.op {
-            crate::graph::expr::Op::Input(i) => Some(i as usize),
+            Op::Input(i) => Some(i as usize),
             _ => None,
         })
         .collect();
     list.sort_unstable();
     list.dedup();
     list
+}
+
+/// Clocks of a SIMD for the expression of a wave's values, of which each lane has one; none where it only adds and multiplies, as most do.
+/// Others are written down, and their instructions counted.
+pub(super) fn clocks(cx: &Cx) -> f64 {
+    let issue = cx.target.op(op::V_MOV_B32).map_or(1.0, |i| f64::from(i.busy.max(1)));
+    let simple = |n: &Node| !matches!(n.op, Op::Unary(..) | Op::Binary(Binary::Div | Binary::Pow | Binary::Mod, ..));
+    if cx.step.expr.nodes().iter().all(simple) {
+        return 0.0;
+    }
+    let mut b = Builder::new(cx.target, "", cx.target.info().wave_size);
+    let mut value = |t: DType| match values::kind(t) {
+        Kind::Bool => Value::Mask(b.mask()),
+        Kind::Double | Kind::Long { .. } => Value::Pair(b.v(2)),
+        _ => Value::Word(b.v(1).into()),
+    };
+    let acc = cx.step.expr.nodes().iter().find(|n| n.op == Op::Acc).map(|n| value(n.dtype));
+    let inputs: Vec<Value> = (0..cx.step.inputs.len()).map(|i| value(cx.dtype(Arg::Input(i)))).collect();
+    match expr::eval(&mut b, &cx.step.expr, &|i| inputs[i as usize], acc) {
+        Ok(_) => b.function().blocks.iter().map(|block| block.insts.len() as f64 * issue).sum(),
+        // The kernel will say why.
+        Err(_) => 0.0,
+    }
 }
 
 /// Applies the expression to `acc` and stores it. `offset` gives the byte offset of the element in an access: an

@@ -12,7 +12,7 @@ use super::regroup;
 use super::split::{self, DepthPart, Known, Product};
 use super::standardized::Rows;
 use super::tile::{Form, Tile, WIDEST};
-use super::{Arg, Cx, Kernel, Writer, address};
+use super::{Arg, Cx, Kernel, Writer, address, epilogue};
 use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
@@ -31,6 +31,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         k,
         bytes: gemm::operand_bytes(cx, 1),
         stored: cx.dtype(Arg::Output).size(),
+        expression: epilogue::clocks(cx),
         deep,
         bands: true,
         shares: true,

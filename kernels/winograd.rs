@@ -175,6 +175,7 @@ fn extents(cx: &Cx) -> Extents {
         k,
         bytes,
         stored: 4,
+        expression: 0.0,
         deep: (false, false),
         bands: false,
         shares: false,

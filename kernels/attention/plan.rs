@@ -519,6 +519,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             k,
             bytes,
             stored: t.size(),
+            expression: 0.0,
             deep: (true, false),
             bands: true,
             shares: true,
