@@ -34,7 +34,7 @@ pub(super) struct Extents {
     pub bytes: usize,
     /// Bytes of a result in memory.
     pub stored: usize,
-    /// Cycles of a SIMD for what the step's expression makes of a result of each lane, besides sums and products.
+    /// Cycles of a SIMD for what the step's expression makes of a result of each lane.
     pub expression: f64,
     /// Neighbours along k are neighbours in memory, in the left and in the right operand.
     pub deep: (bool, bool),
@@ -471,8 +471,9 @@ impl Machine {
             // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
             let adding = results.div_ceil(self.target.cus() as usize) as f64;
             clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
-            // They end at different times.
-            clocks += self.expressed(e, round);
+            // Those of a compute unit end at different times.
+            let ending = results as f64 / (f64::from(self.target.cus()) * slots);
+            clocks += ending.max(1.0) * self.expressed(e, round);
         }
         (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None })
     }

@@ -23,13 +23,13 @@ pub(super) fn operands(cx: &Cx) -> Vec<usize> {
     list
 }
 
-/// Clocks of a SIMD for the expression of a wave's values, of which each lane has one; none where it only adds and multiplies, as most do.
-/// Others are written down, and their instructions counted.
+/// Clocks of a SIMD for the expression of a wave's values, of which each lane has one: an instruction for each sum and product. Other
+/// expressions are written down, and their instructions counted.
 pub(super) fn clocks(cx: &Cx) -> f64 {
     let issue = cx.target.op(op::V_MOV_B32).map_or(1.0, |i| f64::from(i.busy.max(1)));
     let simple = |n: &Node| !matches!(n.op, Op::Unary(..) | Op::Binary(Binary::Div | Binary::Pow | Binary::Mod, ..));
     if cx.step.expr.nodes().iter().all(simple) {
-        return 0.0;
+        return cx.step.expr.cost() as f64 * issue;
     }
     let mut b = Builder::new(cx.target, "", cx.target.info().wave_size);
     let mut value = |t: DType| match values::kind(t) {
