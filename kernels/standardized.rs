@@ -114,16 +114,19 @@ impl Rows<'_> {
                 && tile.threads() >= tile.m
                 && room(tile) <= product.target.info().lds_bytes
                 && matmul::reads_to_the_end(product, (tile, split), e.k);
-            fits.then(|| self.clocks(&machine, tile, split))
+            fits.then(|| self.clocks(&machine, tile, split, e))
         };
         choice::quickest(product.target, product.tuning, gemm::types(product)?, e, more)
     }
 
-    /// Clocks of a workgroup besides those of the product.
-    fn clocks(&self, machine: &Machine, tile: &Tile, split: &Split) -> f64 {
+    /// Clocks besides those of the product.
+    fn clocks(&self, machine: &Machine, tile: &Tile, split: &Split, e: &Extents) -> f64 {
         let (target, t) = (self.cx.target, tile.types.storage);
         let info = target.info();
-        let waves = f64::from((tile.threads() / info.wave_size).div_ceil(info.simds));
+        // All waves that a SIMD has in turn.
+        let groups = e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize) * split.count as usize;
+        let all = groups * (tile.threads() / info.wave_size) as usize;
+        let waves = all.div_ceil((target.cus() * info.simds) as usize) as f64;
         let dwords = f64::from(tile.m) * f64::from(split.chunk) * f64::from(tile.types.stored_bytes()) / 4.0;
         let counted = dwords / f64::from(tile.threads()) * tally::instructions(target, t, self.s.norm.center);
         let sliced = matches!(tile.form, Form::Sliced(_));

@@ -20,6 +20,9 @@ use crate::mir::{Builder, Gen, MInst, Part, Type, dot_instruction};
 use barewave_isa::matrix::Fragment;
 use barewave_isa::{Op, Target, op};
 
+/// Instructions' worth of a half that becomes a float.
+const CONVERSION: f64 = 4.0;
+
 /// Two halves that are 1.
 const ONES: u32 = 0x3c00_3c00;
 
@@ -69,6 +72,7 @@ pub(in super::super) fn instructions(target: Target, t: Type, center: bool) -> f
     match t {
         Type::F32 => each,
         t if pairs(target, t).is_some() => each,
+        Type::F16 => 2.0 * (each + CONVERSION),
         _ => 2.0 * (each + 1.0),
     }
 }
