@@ -33,7 +33,7 @@ const APART: i64 = 64;
 const KNOWN: usize = 1 << 14;
 
 /// Dwords of operands that a workitem holds at most.
-const HELD: usize = 32;
+const HELD: usize = 48;
 
 /// What waves should move, over what memory moves while one begins.
 const MARGIN: f64 = 1.6;
@@ -189,7 +189,8 @@ fn share(cx: &Cx) -> Share {
     let units = step.output.view.len() / width;
     let walked = |a: &&Access| lie(cx.graph, a, width) != Lie::Same;
     let moved = |a: &Access| (width * size(a)).min(cx.graph.tensor(a.tensor).bytes().div_ceil(units.max(1)));
-    let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).map(moved).sum();
+    let first = |a: &&Access| step.inputs.iter().find(|b| b.tensor == a.tensor).is_none_or(|b| std::ptr::eq(b, *a));
+    let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).filter(first).map(moved).sum();
     let held: usize = step.inputs.iter().filter(walked).map(|a| width * size(a).max(4) / 4).sum();
     let rounds = places(cx, units, bytes, |rounds| rounds * held <= HELD && rounds * width * cost <= WORK);
     Share { width, rounds }
