@@ -47,7 +47,9 @@ mod sized;
 mod slices;
 mod small;
 mod softmax;
+mod sorted;
 mod split;
+mod standardized;
 mod tile;
 mod topk;
 mod trig;
@@ -314,11 +316,17 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
             .or(caching);
     let next = narrow.as_ref().unwrap_or(graph);
+    let standard = crate::graph::standardize(next, |graph, norm, turned| {
+        let small = |t: &crate::graph::Turned| graph.tensor(t.step.output.tensor).bytes() < MAX_TENSOR_BYTES;
+        turned.iter().all(small) && standardized::are_worth(&cx(graph, norm, target, tuning), turned)
+    })
+    .or(narrow);
+    let next = standard.as_ref().unwrap_or(graph);
     let finished = crate::graph::finish_with_norms(next, |graph, step| {
         graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES
             && normed::is_worth(&cx(graph, step, target, tuning))
     })
-    .or(narrow);
+    .or(standard);
     let next = finished.as_ref().unwrap_or(graph);
     let begun = crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning)))
         .or(finished);
@@ -360,8 +368,9 @@ pub fn lower(
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul => matmul::lower(&cx, None),
+        StepKind::MatMul => matmul::lower(&cx, None, None),
         StepKind::Normed(n) => normed::lower(&cx, n),
+        StepKind::Standardized(s) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Attention(a) => attention::lower(&cx, a),

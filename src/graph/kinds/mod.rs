@@ -14,6 +14,7 @@ pub mod recurrent;
 mod reduce;
 mod scan;
 mod softmax;
+mod standardized;
 mod topk;
 mod window;
 
@@ -28,6 +29,7 @@ pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use scan::Scan;
 pub use softmax::Softmax;
+pub use standardized::{MadeRows, Standardized};
 pub use topk::TopK;
 pub use window::Window;
 
@@ -74,6 +76,8 @@ pub enum StepKind {
     Normalize(Normalize),
     /// A matrix product and the normalisation of its rows.
     Normed(Normed),
+    /// A matrix product of normalised rows.
+    Standardized(Standardized),
     /// A program for each element.
     Program(Program),
     /// A recurrent layer.
@@ -98,6 +102,7 @@ impl Deref for StepKind {
             StepKind::Packed(k) => k,
             StepKind::Normalize(k) => k,
             StepKind::Normed(k) => k,
+            StepKind::Standardized(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
             StepKind::TopK(k) => k,
