@@ -68,12 +68,13 @@ impl Operands {
 /// The types of a product of the step's first two operands.
 pub(super) fn types(cx: &Cx) -> Res<Types> {
     let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
+    if a.is_small_float() && b.is_small_float() {
+        let [left, right] = small::multiplied(cx.target, [a, b]).ok_or(Reason::Factors(a, b))?;
+        let right = (right != left).then_some(right);
+        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32 });
+    }
     if a != b || a == DType::Bool {
         return Err(Reason::Factors(a, b));
-    }
-    if a.is_small_float() {
-        let elements = small::multiplied(cx.target, a).ok_or(Reason::Factors(a, b))?;
-        return Ok(Types { storage: elements, compute: elements, accumulate: Type::F32 });
     }
     Ok(Types::of(a))
 }

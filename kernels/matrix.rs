@@ -15,7 +15,7 @@ use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
-use crate::mir::{Builder, MInst, Part, matrix_clocks, matrix_instruction, matrix_modifiers};
+use crate::mir::{Builder, MInst, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
 
@@ -111,8 +111,7 @@ pub(super) fn candidates(
     let mut found = Vec::new();
     // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
     let of_side = |side: usize| {
-        let (instruction, shape) = matrix_instruction(target, types.compute, types.accumulate, side)?;
-        let form = MatrixForm::new(instruction, shape)?;
+        let form = MatrixForm::of(target, types, side, !e.apart)?;
         Some((form, form.step(run)))
     };
     let of_sides = [16, 32].map(|side| (side, of_side(side)));
@@ -125,7 +124,7 @@ pub(super) fn candidates(
         if types.bytes() < 4 && results > LARGE && step * types.bytes() != STEP_OF_LARGE {
             continue;
         }
-        let form = MatrixForm { waves: (down, across), swapped: form.swapped && !e.apart, ..form };
+        let form = MatrixForm { waves: (down, across), ..form };
         let k = depth * 8.max(32 / types.bytes());
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
         if types.bytes() < 4 && depth == 1 || !k.is_multiple_of(step) {
@@ -288,6 +287,20 @@ impl MatrixForm {
         let k_of_a = a.lane.iter().chain(&a.position).map(|s| s.col);
         let k_of_b = b.lane.iter().chain(&b.position).map(|s| s.row);
         k_of_a.eq(k_of_b) && self.op.fragment(Operand::D).is_some()
+    }
+
+    /// A single wave that multiplies elements of these types with an instruction of some side; none where the target has none. Its
+    /// operands change places where that puts neighbouring columns in neighbouring registers, and where they `may`.
+    pub fn of(target: Target, types: Types, side: usize, may: bool) -> Option<MatrixForm> {
+        let of = |[a, b]: [Type; 2]| {
+            let (instruction, op) = matrix_instruction(target, [a, b], types.accumulate, side)?;
+            MatrixForm::new(instruction, op)
+        };
+        let [a, b] = types.factors();
+        let form = of([a, b])?;
+        let swapped = form.swapped && may;
+        let form = if swapped && a != b { of([b, a])? } else { form };
+        Some(MatrixForm { swapped, ..form })
     }
 
     /// A single wave that multiplies with an instruction; none where its operands do not agree.

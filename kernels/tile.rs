@@ -26,6 +26,8 @@ pub(super) struct Types {
     pub storage: Type,
     /// In LDS, and what is multiplied.
     pub compute: Type,
+    /// Those of the right operand, in memory and multiplied, where they are of another type of as many bits.
+    pub right: Option<Type>,
     /// What products are summed in.
     pub accumulate: Type,
 }
@@ -34,7 +36,11 @@ impl Types {
     /// Multiply-adds of a type's elements.
     pub fn of(t: DType) -> Types {
         let compute = values::computed(t);
-        Types { storage: values::stored(t), compute, accumulate: compute }
+        Types { storage: values::stored(t), compute, right: None, accumulate: compute }
+    }
+    /// What is multiplied, of the left and of the right operand.
+    pub fn factors(&self) -> [Type; 2] {
+        [self.compute, self.right.unwrap_or(self.compute)]
     }
     /// Bytes of an element in memory.
     pub fn stored_bytes(&self) -> u32 {

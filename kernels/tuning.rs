@@ -18,7 +18,7 @@ use std::fmt;
 pub struct Product {
     /// LLVM's name of the target.
     pub target: &'static str,
-    /// Type of the elements in memory.
+    /// Type of the elements in memory, of A where that of B is another.
     pub dtype: Type,
     /// How the operands lie in memory: neighbours along the depth are neighbours there, in A (not transposed) and in B
     /// (transposed).

@@ -10,15 +10,17 @@ use barewave_isa::{Inst, ModName, Mods, Op, Target, op};
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
-/// Types of operands and sums of which products by matrix instructions are made.
-const PRODUCTS: [(Type, Type); 7] = [
-    (Type::F16, Type::F32),
-    (Type::Bf16, Type::F32),
-    (Type::F32, Type::F32),
-    (Type::F64, Type::F64),
-    (Type::I8, Type::I32),
-    (Type::Fp8, Type::F32),
-    (Type::Bf8, Type::F32),
+/// Types of both operands, and of sums, of which products by matrix instructions are made.
+const PRODUCTS: [([Type; 2], Type); 9] = [
+    ([Type::F16; 2], Type::F32),
+    ([Type::Bf16; 2], Type::F32),
+    ([Type::F32; 2], Type::F32),
+    ([Type::F64; 2], Type::F64),
+    ([Type::I8; 2], Type::I32),
+    ([Type::Fp8; 2], Type::F32),
+    ([Type::Bf8; 2], Type::F32),
+    ([Type::Fp8, Type::Bf8], Type::F32),
+    ([Type::Bf8, Type::Fp8], Type::F32),
 ];
 
 /// Rows and columns of an instruction's result.
@@ -45,16 +47,17 @@ fn all() -> &'static [Op] {
     ALL.get_or_init(|| (0..Op::COUNT as u16).map(Op).filter(|o| MatrixOp::is_matrix(*o)).collect())
 }
 
-/// The instruction of a target for square results of `side` rows, products of `operands` elements and sums of `sums`.
-pub fn matrix_instruction(target: Target, operands: Type, sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
+/// The instruction of a target for square results of `side` rows, products of elements of these two types, in this order, and sums of
+/// `sums`.
+pub fn matrix_instruction(target: Target, [a, b]: [Type; 2], sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
     let lanes = target.info().wave_size as usize;
-    let (input, output) = (element(operands)?, element(sums)?);
+    let (a, b, output) = (element(a)?, element(b)?, element(sums)?);
     let rate = |op: Op, m: &MatrixOp| (m.shape.k * 1000 / matrix_clocks(target, op, m) as usize, m.shape.k);
     let fits = |m: &MatrixOp| {
         let s = &m.shape;
-        (s.m, s.n, s.blocks, s.sparse) == (side, side, 1, false) && (m.a, m.b, m.d) == (input, input, output)
+        (s.m, s.n, s.blocks, s.sparse) == (side, side, 1, false) && (m.a, m.b, m.d) == (a, b, output)
     };
-    let of = |op: Op| Some(MatrixOp::of(target, op, lanes)?.multiplying(input));
+    let of = |op: Op| Some(MatrixOp::of(target, op, lanes)?.multiplying(a, b));
     // Others have scales of blocks as operands.
     let plain = |op: &&Op| target.op(**op).is_some_and(|i| i.srcs.len() == 3);
     let known = all().iter().filter(plain).filter_map(|&op| Some((op, of(op)?)));
