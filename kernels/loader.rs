@@ -51,7 +51,9 @@ pub(super) struct Source {
     pub w_stride: u32,
     /// Depth of the operand.
     pub depth: u32,
-    /// The part of the depth that the workgroup sums.
+    /// k of the product for each of the operand's: a power of two.
+    pub each: u32,
+    /// The part of the operand's depth that the workgroup sums.
     pub part: DepthPart,
     /// Lines in the dense direction begin at multiples of four bytes.
     pub aligned: bool,
@@ -543,9 +545,17 @@ pub(super) fn first_element(b: &mut Builder, src: &Source, share: &Fragment, ite
     (k, b.shl(words, scale))
 }
 
+impl Source {
+    /// The operand's depth where the product's is `k`; what is never masked does not ask.
+    fn depth_of(&self, b: &mut Builder, k: Part, masked: bool) -> Part {
+        if self.each > 1 && masked { b.shr(k, self.each.trailing_zeros()) } else { k }
+    }
+}
+
 impl Wide {
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
+        let k = self.src.depth_of(b, k, self.masked);
         let step = self.src.k_stride * c.types.stored_bytes();
         // A run is inside as a whole where the depth is a multiple of it.
         let whole_runs = self.src.depth.is_multiple_of(c.run);
@@ -591,6 +601,7 @@ impl Wide {
 impl Deep {
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
+        let k = self.src.depth_of(b, k, self.masked);
         let size = c.types.stored_bytes();
         let mut offsets = Vec::new();
         for l in 0..self.loads {

@@ -6,11 +6,13 @@ use super::divided;
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
+use super::matrix::{self, MatrixForm};
 use super::normed::Finish;
 use super::regroup;
 use super::split::{self, DepthPart, Product};
 use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address};
+use crate::graph::fused::{Sparse, StepKind};
 use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
@@ -19,7 +21,9 @@ use crate::tensor::DType;
 pub(super) fn extents(cx: &Cx) -> Extents {
     let out = &cx.step.output.view;
     let r = out.rank();
-    let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
+    let sparse = sparse(cx);
+    let k = sparse.map_or(cx.step.inputs[0].view.dims[r - 1], |s| s.depth);
+    let (m, n) = (out.dims[r - 2], out.dims[r - 1]);
     let [a, b] = [0, 1].map(|i| &cx.step.inputs[i].view.strides);
     let deep = (a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1);
     Extents {
@@ -27,13 +31,14 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         m,
         n,
         k,
-        bytes: gemm::operand_bytes(cx, 1),
+        bytes: gemm::operand_bytes(cx, 1) + sparse.map_or(0, |_| cx.graph.tensor(cx.step.inputs[2].tensor).bytes()),
         stored: cx.dtype(Arg::Output).size(),
         deep,
         bands: true,
         shares: true,
         apart: gemm::stores_apart(cx, &walk(r, m)),
         in_rows: gemm::stores_together(cx, &walk(r, m)),
+        sparse: sparse.map(|s| s.side),
         lines: [(r - 1, r - 2), (r - 2, r - 1)].into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
 }
@@ -41,6 +46,22 @@ pub(super) fn extents(cx: &Cx) -> Extents {
 /// The same where what comes behind it counts the workgroups of a row.
 pub(super) fn extents_in_rows(cx: &Cx) -> Extents {
     Extents { bands: false, shares: false, ..extents(cx) }
+}
+
+/// What the product's sparse operand is, if one is.
+fn sparse(cx: &Cx) -> Option<Sparse> {
+    match cx.step.kind {
+        StepKind::Sparse(s) => Some(s),
+        _ => None,
+    }
+}
+
+/// The target may multiply one of its operands as a sparse one.
+pub(super) fn takes_sparse(cx: &Cx) -> bool {
+    gemm::types(cx).is_ok_and(|types| {
+        let types = matrix::types_of(types);
+        [0, 1].iter().any(|o| [16, 32].iter().any(|side| MatrixForm::sparse(cx.target, types, *side, *o).is_some()))
+    })
 }
 
 /// How its results are walked: rows of matrices of so many dimensions.
@@ -135,7 +156,9 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     };
     let (mut tile, mut split) = choose(&extents)?;
     let operands = [Operand::new(cx, 0, (r - 1, r - 2), k)?, Operand::new(cx, 1, (r - 2, r - 1), k)?];
-    let mut rest = Rest::of(cx, &operands, (&tile, &split), k);
+    let sparse = sparse(cx);
+    let places = sparse.map(|_| Operand::new(cx, 2, (r - 2, r - 1), k)).transpose()?;
+    let mut rest = Rest::of(cx, &operands, (&tile, &split), k).filter(|_| sparse.is_none());
     // A rest has its own depth.
     if split.shares.is_some() && rest.is_some() {
         (tile, split) = choose(&Extents { shares: false, ..extents })?;
@@ -160,13 +183,24 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let (first_m, first_n) = share.map_or_else(|| split::first(&mut w, &tile, &split), |s| s.first);
     let outer = |w: &mut Writer, view: &View, size: usize| outer_offset(w, view, size, &batch, r - 2);
     let loaders = |w: &mut Writer, tile: &Tile, (depth, part): (usize, DepthPart), anywhere: bool| -> Res<Operands> {
-        let mut one = |o: &Operand, first: Part, width: u32| {
-            o.loader(w, cx, (depth, part), first, &batch, (tile, width), anywhere)
+        let ends = [(first_m, tile.m), (first_n, tile.n)];
+        let mut one = |o: &Operand, (first, width): (Part, u32), of: &Tile| {
+            // What a sparse operand holds, and its words, are less deep.
+            let each = tile.k / of.k;
+            let (depth, part) = match each {
+                1 => (depth, part),
+                _ => (cx.step.inputs[o.number].view.dims[o.along.0], part.of_each(&mut w.b, each)),
+            };
+            o.loader(w, cx, (depth, part, each), first, &batch, (of, width), anywhere)
         };
-        Ok(Operands { a: one(&operands[0], first_m, tile.m)?, b: one(&operands[1], first_n, tile.n)? })
+        let a = one(&operands[0], ends[0], &tile.of_operand(0))?;
+        let b = one(&operands[1], ends[1], &tile.of_operand(1))?;
+        let words = places.as_ref().zip(tile.sparse());
+        let places = words.map(|(o, sparse)| one(o, ends[sparse], &tile.of_places())).transpose()?;
+        Ok(Operands { a, b, places })
     };
     if let Form::Sliced(form) = tile.form {
-        let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part), first, &batch, &tile);
+        let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part, 1), first, &batch, &tile);
         let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
         let sums = form.multiply(&mut w, &tile, sources, part.split.chunk)?;
         let product =
@@ -282,12 +316,12 @@ impl Operand {
         }
     }
 
-    /// Where a depth, or a part of it, is in memory.
+    /// Where a depth, or a part of it, is in memory, with one k for so many of the product's.
     fn source(
         &self,
         w: &mut Writer,
         cx: &Cx,
-        (depth, part): (usize, DepthPart),
+        (depth, part, each): (usize, DepthPart, u32),
         first: Part,
         batch: &[Option<Part>],
         tile: &Tile,
@@ -303,6 +337,7 @@ impl Operand {
             k_stride: self.strides.0,
             w_stride: self.strides.1,
             depth: depth as u32,
+            each,
             part,
             aligned: lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line()),
         })
@@ -313,13 +348,13 @@ impl Operand {
         &self,
         w: &mut Writer,
         cx: &Cx,
-        (depth, part): (usize, DepthPart),
+        (depth, part, each): (usize, DepthPart, u32),
         first: Part,
         batch: &[Option<Part>],
         (tile, width): (&Tile, u32),
         anywhere: bool,
     ) -> Res<Loader> {
-        let src = self.source(w, cx, (depth, part), first, batch, tile)?;
+        let src = self.source(w, cx, (depth, part, each), first, batch, tile)?;
         let item = w.b.workitem_id();
         let together = self.together(cx, tile, depth, anywhere);
         Ok(loader::dense_together(&mut w.b, src, tile, width, together, item))

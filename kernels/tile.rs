@@ -123,6 +123,26 @@ impl Tile {
         self.run * self.types.bytes()
     }
 
+    /// The operand, 0 or 1, that holds two of every four elements along k, if one does.
+    pub fn sparse(&self) -> Option<usize> {
+        match self.form {
+            Form::Matrix(f) if f.op.shape.sparse => Some(usize::from(f.swapped)),
+            _ => None,
+        }
+    }
+
+    /// The tile of an operand, as deep as what it holds.
+    pub fn of_operand(&self, operand: usize) -> Tile {
+        if self.sparse() == Some(operand) { Tile { k: self.k / 2, ..*self } } else { *self }
+    }
+
+    /// The tile of the words that say where a sparse operand's elements were: of a word for each cell. In LDS they are dwords.
+    pub fn of_places(&self) -> Tile {
+        let storage = if self.types.bytes() == 1 { Type::U32 } else { Type::U16 };
+        let types = Types { storage, compute: Type::U32, right: None, accumulate: Type::U32 };
+        Tile { types, k: self.k / (2 * self.run), run: 1, ..*self }
+    }
+
     /// Of so many rows or columns of a workitem, how many lie together: as many as LDS gives at once, so that those of neighbouring
     /// workitems are in other banks; four at most.
     pub fn chunk(&self, own: u32) -> u32 {

@@ -40,6 +40,7 @@ mod repeat;
 mod resolve;
 mod rules;
 mod shapes;
+mod sparse;
 mod store;
 mod sums;
 pub mod view;
@@ -63,6 +64,7 @@ pub use ops::supported as supported_operators;
 pub(crate) use partial::in_pieces;
 pub use precision::in_type;
 pub use shapes::Note;
+pub(crate) use sparse::sparse_factors;
 pub(crate) use sums::sum_convolutions;
 pub(crate) use windows::join_windows;
 

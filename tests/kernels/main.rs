@@ -16,6 +16,7 @@ mod parts;
 mod products;
 mod several;
 mod slices;
+mod sparse;
 mod typed;
 mod types;
 mod weights;
