@@ -25,7 +25,10 @@ pub(super) fn extents(cx: &Cx) -> Extents {
     let k = sparse.map_or(cx.step.inputs[0].view.dims[r - 1], |s| s.depth);
     let (m, n) = (out.dims[r - 2], out.dims[r - 1]);
     let [a, b] = [0, 1].map(|i| &cx.step.inputs[i].view.strides);
-    let deep = (a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1);
+    let deep = [a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1];
+    // What a round takes of cells lies together.
+    let [left, right] = [0, 1].map(|i| deep[i] && sparse.is_none_or(|s| s.side != i));
+    let deep = (left, right);
     Extents {
         batches: out.dims[..r - 2].iter().product(),
         m,
@@ -155,10 +158,14 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
         None => choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1),
     };
     let (mut tile, mut split) = choose(&extents)?;
-    let operands = [Operand::new(cx, 0, (r - 1, r - 2), k)?, Operand::new(cx, 1, (r - 2, r - 1), k)?];
     let sparse = sparse(cx);
+    let operand = |number: usize, along: (usize, usize)| match sparse {
+        Some(s) if s.side == number => Ok(Operand::of_cells(cx, number)),
+        _ => Operand::new(cx, number, along, k),
+    };
+    let operands = [operand(0, (r - 1, r - 2))?, operand(1, (r - 2, r - 1))?];
     let places = sparse.map(|_| Operand::new(cx, 2, (r - 2, r - 1), k)).transpose()?;
-    let mut rest = Rest::of(cx, &operands, (&tile, &split), k).filter(|_| sparse.is_none());
+    let mut rest = Rest::of(cx, &operands, (&tile, &split), k);
     // A rest has its own depth.
     if split.shares.is_some() && rest.is_some() {
         (tile, split) = choose(&Extents { shares: false, ..extents })?;
@@ -189,7 +196,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
             let each = tile.k / of.k;
             let (depth, part) = match each {
                 1 => (depth, part),
-                _ => (cx.step.inputs[o.number].view.dims[o.along.0], part.of_each(&mut w.b, each)),
+                _ => (depth.next_multiple_of(2 * tile.run as usize) / each as usize, part.of_each(&mut w.b, each)),
             };
             o.loader(w, cx, (depth, part, each), first, &batch, (of, width), anywhere)
         };
@@ -271,6 +278,15 @@ impl Operand {
         Ok(Operand { number, along, strides: (sk as u32, sw as u32) })
     }
 
+    /// A sparse operand, in cells of which those of all lines at a depth lie together.
+    fn of_cells(cx: &Cx, number: usize) -> Operand {
+        let (cells, words) = (&cx.step.inputs[number].view, &cx.step.inputs[2].view);
+        let r = cells.rank();
+        let lines = words.dims[r - 1];
+        let run = cells.dims[r - 1] / lines;
+        Operand { number, along: (r - 1, r - 2), strides: (lines as u32, run as u32) }
+    }
+
     /// Lines lie along the width.
     fn is_wide(&self) -> bool {
         self.strides.1 == 1
@@ -284,6 +300,10 @@ impl Operand {
     /// Loads are as wide as can be, since lines begin and end at whole words; or they could not be anywhere either.
     fn is_word_aligned(&self, cx: &Cx, tile: &Tile, depth: usize) -> bool {
         let (view, bytes) = (&cx.step.inputs[self.number].view, tile.types.stored_bytes());
+        if self.strides.0.min(self.strides.1) > 1 {
+            // Cells are whole.
+            return true;
+        }
         let (line, together) = match self.is_wide() {
             // A dword that a line's end cuts has elements of the next line.
             true if self.strides.0 < WIDEST => return true,

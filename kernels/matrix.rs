@@ -221,7 +221,7 @@ impl MatrixForm {
         let t = target.info();
         let apart = t.max_agprs > 0 && !t.unified_agprs;
         let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
-        let held = self.lane_depth(tile.run) * types.bytes() / 4;
+        let held = self.operand(Operand::B).map_or(0, |b| self.lane_depth(&b, tile.run)) * types.bytes() / 4;
         let held_of = |operand: usize| if tile.sparse() == Some(operand) { held / 2 + 1 } else { held };
         // Barriers; and an odd number of steps has none beside which the next round's first reads come.
         let odd = tile.k / self.step(tile.run) % 2;
@@ -298,14 +298,12 @@ impl MatrixForm {
 
     /// k that the lanes read in one step: as many as fill cells, or an instruction.
     pub fn step(&self, run: u32) -> u32 {
-        let Some(b) = self.operand(Operand::B) else { return run };
-        b.groups * self.lane_depth(run)
+        self.operand(Operand::B).map_or(run, |b| b.groups * self.lane_depth(&b, run))
     }
 
-    /// Those that a lane has of them. Of a sparse operand it reads one cell, of the other one what stands beside that.
-    fn lane_depth(&self, run: u32) -> u32 {
-        let own = self.operand(Operand::B).map_or(run, |b| b.own);
-        own.max(if self.op.shape.sparse { 2 * run } else { run })
+    /// Those that a lane has of them, of the second operand. Of a sparse first one it reads one cell, of the second what stands beside that.
+    fn lane_depth(&self, b: &Side, run: u32) -> u32 {
+        b.own.max(if self.op.shape.sparse { 2 * run } else { run })
     }
 
     /// Both operands have the same order of k over lanes and positions, which is what lets it be chosen freely; of a sparse one that of
@@ -398,8 +396,10 @@ impl MatrixForm {
         // Waves lie across, then down.
         let read = |operand: Operand, own_across: u32, own_down: u32| {
             let side = self.operand(operand).expect("a usable instruction");
-            let sparse = self.op.shape.sparse && operand == Operand::A;
-            let depth = self.lane_depth(tile.run) / if sparse { 2 } else { 1 };
+            let depth = side.own.max(match self.op.shape.sparse && operand == Operand::B {
+                true => 2 * tile.run,
+                false => tile.run,
+            });
             let waves = [(across, fragment::across(own_across)), (down, fragment::across(own_down))];
             let mut f = fragment::runs(&waves, &[], tile.types.bytes() * 8);
             let within = side.lanes.iter().map(|s| Step { row: s.col * depth, col: s.row });
@@ -420,7 +420,8 @@ impl MatrixForm {
     /// What multiplies a tile.
     pub fn multiplier<'a>(&'a self, tile: &'a Tile, places: Places) -> Matrix<'a> {
         let side = self.operand(Operand::B).expect("a usable instruction");
-        Matrix { form: self, tile, places, own: side.own, groups: side.groups, swapped: self.swapped }
+        let depth = self.lane_depth(&side, tile.run);
+        Matrix { form: self, tile, places, own: side.own, depth, groups: side.groups, swapped: self.swapped }
     }
 }
 
@@ -429,25 +430,23 @@ pub(super) struct Matrix<'a> {
     form: &'a MatrixForm,
     tile: &'a Tile,
     places: Places,
+    /// k of an instruction that a lane has, and those that it reads in a step.
     own: u32,
+    depth: u32,
     groups: u32,
     swapped: bool,
 }
 
 impl Matrix<'_> {
-    /// k that a lane reads in a step.
-    fn depth(&self) -> u32 {
-        self.form.lane_depth(self.tile.run)
-    }
     /// Those of what it holds of the rows, or of the columns.
     fn held(&self, of_rows: bool) -> u32 {
         let sparse = self.tile.sparse() == Some(usize::from(!of_rows));
-        if sparse { self.depth() / 2 } else { self.depth() }
+        if sparse { self.depth / 2 } else { self.depth }
     }
     /// Registers of so many tiles of the rows, or of the columns: behind the elements of a sparse one the word that says where they were.
     fn operand(&self, b: &mut Builder, (of_rows, tiles): (bool, u32)) -> Vec<Part> {
         let held = self.held(of_rows);
-        let word = u32::from(held < self.depth());
+        let word = u32::from(held < self.depth);
         let dwords = (held * self.tile.types.bytes() / 4 + word) as u8;
         (0..tiles).map(|_| b.v(dwords)).collect()
     }
@@ -461,7 +460,7 @@ impl Matrix<'_> {
         };
         let cells = self.held(of_rows) / tile.run;
         let per_cell = (tile.cell() / 4) as u8;
-        let sparse = self.held(of_rows) < self.depth();
+        let sparse = self.held(of_rows) < self.depth;
         if let Some((address, layout, base)) = p.words.filter(|_| sparse) {
             let at = base + layout.at(step * self.groups, number as u32 * self.form.side());
             b.lds_read_into(to.slice(cells as u8 * per_cell, 1), address, at);
@@ -479,7 +478,7 @@ impl Matrix<'_> {
         let (rows, columns) = read;
         let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
         let sparse = self.form.op.shape.sparse;
-        let (longer, of_cell) = (rows_are_longer(read), (self.depth() / self.own) as u8);
+        let (longer, of_cell) = (rows_are_longer(read), (self.depth / self.own) as u8);
         let [outer, inner] = if longer { [rows.len(), columns.len()] } else { [columns.len(), rows.len()] };
         for q in 0..of_cell {
             for t in 0..outer {
@@ -514,7 +513,7 @@ impl Matrix<'_> {
 
 impl Multiplier for Matrix<'_> {
     fn steps(&self) -> u32 {
-        self.tile.k / (self.groups * self.depth())
+        self.tile.k / (self.groups * self.depth)
     }
 
     fn step_clocks(&self, target: Target) -> f64 {

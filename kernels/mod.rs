@@ -286,6 +286,9 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
     }
 }
 
+/// A constant is packed for sparse products where these save so much: the clocks are estimates.
+const WORTH_PACKING: f64 = 0.96;
+
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, products with what widens their factors from 8 bits, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
@@ -322,7 +325,8 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         },
         |graph, sparse, step| {
             let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
-            matches!((clocks(sparse), clocks(step)), (Some(sparse), Some(dense)) if sparse < dense || tuning.sparse() == When::Always)
+            let always = tuning.sparse() == When::Always;
+            matches!((clocks(sparse), clocks(step)), (Some(sparse), Some(dense)) if always || sparse < WORTH_PACKING * dense)
         },
     )
     .or(narrow);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Of so many groups of four a constant is looked at first: what is not sparse is not read as a whole.
 const SAMPLE: usize = 64;
 
-/// Lines that are packed side by side.
+/// Lines that are looked at side by side.
 const LINES: usize = 64;
 
 /// The graph with such products, of those that `fits` says yes to and where `quicker` does to what would replace one; `None` where there
@@ -26,10 +26,13 @@ pub(crate) fn sparse_factors(
 ) -> Option<FusedGraph> {
     let mut out: Option<FusedGraph> = None;
     let mut packed: BTreeMap<(TensorId, [usize; 5]), [TensorId; 2]> = BTreeMap::new();
-    for (at, step) in graph.steps.iter().enumerate().filter(|(_, s)| s.kind == StepKind::MatMul && fits(graph, s)) {
+    for (at, step) in graph.steps.iter().enumerate().filter(|(_, s)| s.kind == StepKind::MatMul) {
         let Some((side, matrix)) = (0..2).find_map(|side| Some((side, Matrix::of(graph, step, side)?))) else {
             continue;
         };
+        if !(fits(graph, step) && matrix.is_sparse()) {
+            continue;
+        }
         let mut next = out.clone().unwrap_or_else(|| graph.clone());
         let from = step.inputs[side].tensor;
         let [kept, places] = match packed.get(&(from, matrix.place())) {
@@ -67,7 +70,7 @@ struct Matrix<'g> {
 }
 
 impl<'g> Matrix<'g> {
-    /// Factor `side` of a product, if it is such a matrix.
+    /// Factor `side` of a product, if it is such a matrix as far as some of it says.
     fn of(graph: &'g FusedGraph, step: &Step, side: usize) -> Option<Matrix<'g>> {
         let access = &step.inputs[side];
         let (t, v) = (graph.tensor(access.tensor), &access.view);
@@ -80,7 +83,7 @@ impl<'g> Matrix<'g> {
         let (across, along) = (number(v.strides[line])?, number(v.strides[deep])?);
         let (lines, depth) = (v.dims[line], v.dims[deep]);
         let matrix = Matrix { data, lines, depth, offset: number(v.offset)?, across, along };
-        (one && matrix.is_sparse()).then_some(matrix)
+        (one && matrix.seems_sparse()).then_some(matrix)
     }
 
     /// What tells it from others of its tensor.
@@ -94,76 +97,78 @@ impl<'g> Matrix<'g> {
         (4 * group..self.depth.min(4 * group + 4)).map(move |k| first + k * along)
     }
 
-    /// At most two of every four elements are not zero.
+    /// At most two of every four elements are not zero, of some groups.
+    fn seems_sparse(&self) -> bool {
+        let groups = self.depth.div_ceil(4);
+        let is_zero = zero_of(self.data.dtype());
+        let mut sampled = (0..SAMPLE).map(|i| (i * self.lines / SAMPLE, i * groups / SAMPLE));
+        sampled.all(|(l, g)| self.group(l, g).filter(|i| !is_zero(self.data.element(*i))).count() <= 2)
+    }
+
+    /// The same of all.
     fn is_sparse(&self) -> bool {
         let groups = self.depth.div_ceil(4);
         let is_zero = zero_of(self.data.dtype());
-        let fits = |others: usize| others <= 2;
-        let sampled = (0..SAMPLE).map(|i| (i * self.lines / SAMPLE, i * groups / SAMPLE));
-        let mut sampled = sampled.map(|(l, g)| self.group(l, g).filter(|i| !is_zero(self.data.element(*i))).count());
-        if !sampled.all(fits) {
-            return false;
-        }
         let (bytes, size) = (self.data.bytes(), self.data.dtype().size());
         let is_other = |i: &usize| !is_zero(&bytes[i * size..][..size]);
         let blocks: Vec<usize> = (0..self.lines).step_by(LINES).collect();
         blocks.into_par_iter().all(|first| {
             let lines = first..self.lines.min(first + LINES);
             let mut all = (0..groups).flat_map(|g| lines.clone().map(move |l| (l, g)));
-            all.all(|(l, g)| fits(self.group(l, g).filter(is_other).count()))
+            all.all(|(l, g)| self.group(l, g).filter(is_other).count() <= 2)
         })
     }
 
-    /// What is kept, lines one behind the other, and words of places: those of all lines, then the next of each.
+    /// Cells of what is kept, and words of places: of all lines the first one, then the next of each.
     fn packed(&self) -> [HostTensor; 2] {
         let dtype = self.data.dtype();
         let (bytes, size, run) = (self.data.bytes(), dtype.size(), Sparse::run(dtype));
-        let kept = Sparse { side: 0, depth: self.depth }.kept(dtype);
         let is_zero = zero_of(dtype);
-        let words = kept / run;
+        let cells = Sparse { side: 0, depth: self.depth }.cells(dtype);
         let places = Sparse::places(dtype).unwrap_or(DType::U32);
-        let mut values = vec![0u8; self.lines * kept * size];
-        let mut of_lines = vec![0u32; self.lines * words];
-        let blocks = values.par_chunks_mut(LINES * kept * size).zip(of_lines.par_chunks_mut(LINES * words));
-        blocks.enumerate().for_each(|(block, (values, of_lines))| {
-            let lines = values.len() / (kept * size);
-            for (group, line) in (0..kept / 2).flat_map(|g| (0..lines).map(move |l| (g, l))) {
-                let four: Vec<usize> = self.group(block * LINES + line, group).collect();
-                let two = chosen(|i| four.get(i).is_some_and(|at| !is_zero(&bytes[at * size..][..size])));
-                for (e, place) in two.into_iter().enumerate() {
-                    let e = 2 * group + e;
-                    if let Some(at) = four.get(place) {
-                        values[(line * kept + e) * size..][..size].copy_from_slice(&bytes[at * size..][..size]);
+        let mut values = vec![0u8; cells * self.lines * run * size];
+        let mut words = vec![0u8; cells * self.lines * places.size()];
+        let of_depth = values.par_chunks_mut(self.lines * run * size);
+        of_depth.zip(words.par_chunks_mut(self.lines * places.size())).enumerate().for_each(
+            |(cell, (values, words))| {
+                for (line, group) in (0..self.lines).flat_map(|l| (0..run / 2).map(move |g| (l, g))) {
+                    let at = |k: usize| (self.offset + line * self.across + k * self.along) * size;
+                    let first = 2 * run * cell + 4 * group;
+                    let left = self.depth.saturating_sub(first).min(4);
+                    let others = (0..left).filter(|i| !is_zero(&bytes[at(first + i)..][..size]));
+                    let two = KEPT[others.fold(0, |set, i| set | 1 << i)];
+                    for (e, place) in two.into_iter().enumerate() {
+                        let e = 2 * group + e;
+                        if place < left {
+                            values[(line * run + e) * size..][..size]
+                                .copy_from_slice(&bytes[at(first + place)..][..size]);
+                        }
+                        // Four of them have a byte.
+                        words[line * places.size() + e / 4] |= (place as u8) << (2 * (e % 4));
                     }
-                    of_lines[line * words + e / run] |= (place as u32) << (2 * (e % run));
                 }
-            }
-        });
-        let turned = (0..words).flat_map(|w| (0..self.lines).map(move |l| (l, w)));
-        let turned: Vec<i64> = turned.map(|(l, w)| i64::from(of_lines[l * words + w])).collect();
-        let values = HostTensor::new(dtype, &[self.lines, kept], values).expect("a value for each kept element");
-        [values, HostTensor::from_ints(places, &[words, self.lines], &turned)]
+            },
+        );
+        let shape = |last: usize| [cells, self.lines * last];
+        let values = HostTensor::new(dtype, &shape(run), values).expect("a cell of each line and depth");
+        let words = HostTensor::new(places, &shape(1), words).expect("a word of each line and depth");
+        [values, words]
     }
 
     /// The product with the packed matrix.
     fn product(&self, step: &Step, side: usize, [kept, places]: [TensorId; 2]) -> Step {
         let view = &step.inputs[side].view;
         let kind = Sparse { side, depth: self.depth };
-        let count = kind.kept(self.data.dtype());
-        let r = view.rank();
-        let of = |last: [usize; 2], strides: [usize; 2]| View {
-            offset: 0,
-            dims: [&view.dims[..r - 2], &last].concat(),
-            strides: [&vec![0; r - 2][..], &strides.map(|s| s as i64)].concat(),
+        let dtype = self.data.dtype();
+        let (cells, r) = (kind.cells(dtype), view.rank());
+        let of = |tensor: TensorId, line: usize| {
+            let last = [cells, self.lines * line];
+            let strides = [&vec![0; r - 2][..], &[last[1] as i64, 1]].concat();
+            Access::new(tensor, View { offset: 0, dims: [&view.dims[..r - 2], &last].concat(), strides })
         };
-        let whole = match side {
-            0 => of([self.lines, count], [count, 1]),
-            _ => of([count, self.lines], [1, count]),
-        };
-        let words = count / Sparse::run(self.data.dtype());
         let mut inputs = step.inputs[..2].to_vec();
-        inputs[side] = Access::new(kept, whole);
-        inputs.push(Access::new(places, of([words, self.lines], [self.lines, 1])));
+        inputs[side] = of(kept, Sparse::run(dtype));
+        inputs.push(of(places, 1));
         inputs.extend_from_slice(&step.inputs[2..]);
         let mut expr = super::expr::Expr::new();
         let acc = step.expr.nodes().iter().find(|n| n.op == super::expr::Op::Acc).map(|n| expr.push_acc(n.dtype));
@@ -172,16 +177,23 @@ impl<'g> Matrix<'g> {
     }
 }
 
-/// Which two of four are kept, in their order: the others than zero, and in the place of those that are missing the first.
-fn chosen(is_other: impl Fn(usize) -> bool) -> [usize; 2] {
-    let others: Vec<usize> = (0..4).filter(|i| is_other(*i)).collect();
-    match others[..] {
-        [] => [0, 1],
-        [0] => [0, 1],
-        [x] => [0, x],
-        [x, y, ..] => [x, y],
+/// Which two of four are kept, in their order, by the set of those that are not zero: they, and the first of the others where they are
+/// fewer. No set has more.
+const KEPT: [[usize; 2]; 16] = {
+    let mut all = [[0, 1]; 16];
+    let mut set = 1;
+    while set < 16usize {
+        let first = set.trailing_zeros() as usize;
+        let rest = set & (set - 1);
+        all[set] = match (rest, first) {
+            (0, 0) => [0, 1],
+            (0, _) => [0, first],
+            _ => [first, rest.trailing_zeros() as usize],
+        };
+        set += 1;
     }
-}
+    all
+};
 
 /// Whether the bytes of an element of a type are zero, of either sign where it has one.
 fn zero_of(t: DType) -> impl Fn(&[u8]) -> bool + Sync {

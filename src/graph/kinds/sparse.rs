@@ -8,15 +8,15 @@ use crate::graph::view::View;
 use crate::tensor::DType;
 use std::fmt;
 
-/// Bytes of kept elements that have a word of places.
-const RUN: usize = 16;
+/// Bytes of a cell.
+const CELL: usize = 16;
 
 /// `O[b..,m,n] = sum over k of in0[b..,m,k] * in1[b..,k,n]`, where operand `side` is a matrix of which every group of four k, the first of
 /// them a multiple of four, has two elements that are *kept*; the others are zero.
 ///
-/// Of the depth of that operand there are the kept ones, two of each group in their order. Where in its group kept element `e` of a line
-/// was say two bits of `in2[b..,e / run,line]`, the first of the word those of its first element. A run is as many elements as have 16
-/// bytes.
+/// Of that operand there are the kept elements, two of each group in their order, in *cells* of 16 bytes: element `e` of cell `c` of a
+/// line (a row of the left factor, a column of the right one) is `in_side[b..,c,line * run + e]`, so that what several lines have at one
+/// depth lies together. Where in its group each was say two bits of `in2[b..,c,line]`, the lowest of the word those of the first element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sparse {
     /// The operand, 0 or 1.
@@ -26,17 +26,17 @@ pub struct Sparse {
 }
 
 impl Sparse {
-    /// Kept elements of a word of places.
+    /// Kept elements of a cell.
     pub fn run(t: DType) -> usize {
-        RUN / t.size().max(1)
+        CELL / t.size().max(1)
     }
 
-    /// Kept elements of a line: of whole words.
-    pub fn kept(&self, t: DType) -> usize {
-        self.depth.div_ceil(2 * Sparse::run(t)) * Sparse::run(t)
+    /// Cells of a line.
+    pub fn cells(&self, t: DType) -> usize {
+        self.depth.div_ceil(2 * Sparse::run(t))
     }
 
-    /// The type of a word of places: two bits for each element of a run.
+    /// The type of a word of places: two bits for each element of a cell.
     pub fn places(t: DType) -> Option<DType> {
         match t.size() {
             1 => Some(DType::U32),
@@ -60,47 +60,56 @@ impl Kind for Sparse {
         if r < 2 || [a, b, words].iter().any(|d| d.len() != r || d[..r - 2] != a[..r - 2]) {
             return Err(Broken::Fit("ranks or batch dimensions differ".into()));
         }
-        let sparse = if self.side == 0 { left } else { right };
-        let (kept, line) = if self.side == 0 { (a[r - 1], a[r - 2]) } else { (b[r - 2], b[r - 1]) };
-        let depth = if self.side == 0 { b[r - 2] } else { a[r - 1] };
-        let fits = depth == self.depth && kept == self.kept(sparse) && words[r - 1] == line;
-        if !fits || words[r - 2] != kept / Sparse::run(sparse) || Sparse::places(sparse) != Some(places) {
+        let (sparse, cells) = if self.side == 0 { (left, a) } else { (right, b) };
+        let (depth, other) = if self.side == 0 { (b[r - 2], b[r - 1]) } else { (a[r - 1], a[r - 2]) };
+        let (count, lines) = (words[r - 2], words[r - 1]);
+        let fits = depth == self.depth && count == self.cells(sparse) && Sparse::places(sparse) == Some(places);
+        if !fits || cells[r - 2..] != [count, lines * Sparse::run(sparse)] {
             return Err(Broken::Fit(format!("{a:?}, {b:?} and {words:?} are no factors of depth {}", self.depth)));
         }
-        Ok(Some(Inferred::new(summed(left), &[&a[..r - 1], &b[r - 1..]].concat())))
+        let result = if self.side == 0 { [lines, other] } else { [other, lines] };
+        Ok(Some(Inferred::new(summed(left), &[&a[..r - 2], &result].concat())))
     }
 
     fn check(&self, step: &Step) -> Result<(), Broken> {
         let dense = |v: &View| v.strides[v.rank() - 1] == 1 || v.strides[v.rank() - 2] == 1;
         let thin = |v: &View| v.dims[v.rank() - 1] == 1 || v.dims[v.rank() - 2] == 1;
-        match step.inputs[..2].iter().all(|a| dense(&a.view) || thin(&a.view)) {
+        if !step.inputs[..2].iter().all(|a| dense(&a.view) || thin(&a.view)) {
+            return Err(Broken::Layout("a matrix has neither dense rows nor dense columns"));
+        }
+        let lies = |v: &View| {
+            let r = v.rank();
+            v.strides[r - 1] == 1 && v.strides[r - 2] == v.dims[r - 1] as i64
+        };
+        match [self.side, 2].iter().all(|i| lies(&step.inputs[*i].view)) {
             true => Ok(()),
-            false => Err(Broken::Layout("a matrix has neither dense rows nor dense columns")),
+            false => Err(Broken::Layout("cells, or words of places, do not lie one behind the other")),
         }
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let (kept, dense) = (at.floats(self.side)?, at.floats(1 - self.side)?);
-        let (of_kept, of_dense, of_words) = (at.view(self.side), at.view(1 - self.side), at.view(2));
+        let (of_cells, of_dense, of_words) = (at.view(self.side), at.view(1 - self.side), at.view(2));
         let r = at.dims().len();
-        // Along the depth, and along rows or columns.
-        let along = |side: usize| if side == 0 { (r - 1, r - 2) } else { (r - 2, r - 1) };
-        let ((deep, line), (other_deep, other)) = (along(self.side), along(1 - self.side));
-        let run = of_kept.dims[deep] / of_words.dims[r - 2].max(1);
+        let (cells, lines) = (of_words.dims[r - 2], of_words.dims[r - 1]);
+        let run = of_cells.dims[r - 1] / lines.max(1);
+        // The depth of the other factor, and its rows or columns.
+        let (deep, across) = if self.side == 0 { (r - 2, r - 1) } else { (r - 1, r - 2) };
+        let line = if self.side == 0 { r - 2 } else { r - 1 };
         let mut out = Vec::with_capacity(at.dims().iter().product());
         each(at.dims(), |c| {
             let start = |v: &View| v.offset + (0..r - 2).map(|d| c[d] as i64 * v.strides[d]).sum::<i64>();
-            let first = start(of_kept) + c[line] as i64 * of_kept.strides[line];
-            let across = start(of_dense) + c[other] as i64 * of_dense.strides[other];
-            let words = start(of_words) + c[line] as i64 * of_words.strides[r - 1];
+            let beside = start(of_dense) + c[across] as i64 * of_dense.strides[across];
             let product = |e: usize| {
-                let word = at.data(2).get((words + (e / run) as i64 * of_words.strides[r - 2]) as usize).as_i64();
-                let k = e / 2 * 4 + (word >> (2 * (e % run)) & 3) as usize;
-                let x = kept[(first + e as i64 * of_kept.strides[deep]) as usize];
-                let beside = |k: usize| dense[(across + k as i64 * of_dense.strides[other_deep]) as usize];
-                if k < self.depth { x * beside(k) } else { 0.0 }
+                let (cell, e) = ((e / run) as i64, e % run);
+                let word = start(of_words) + cell * of_words.strides[r - 2] + c[line] as i64;
+                let place = at.data(2).get(word as usize).as_i64() >> (2 * e) & 3;
+                let k = cell * 2 * run as i64 + (e / 2 * 4) as i64 + place;
+                let x = kept[(start(of_cells) + cell * of_cells.strides[r - 2]) as usize + c[line] * run + e];
+                let inside = k < self.depth as i64;
+                if inside { x * dense[(beside + k * of_dense.strides[deep]) as usize] } else { 0.0 }
             };
-            out.push((0..of_kept.dims[deep]).map(product).sum());
+            out.push((0..cells * run).map(product).sum());
         });
         Ok(Some(Data::Float(out)))
     }
