@@ -1,10 +1,10 @@
-//! Products of which one factor is a constant that has at most two elements other than zero in every four along the depth.
+//! Products, and convolutions of single points, of which one factor is a constant that has at most two elements other than zero in every four along the depth.
 //!
 //! Networks are pruned so for instructions that multiply the elements that are kept, two of every four, by those that stand beside them.
 //! Such a factor is packed: what is kept, and where in its four each element was. What stands beside a zero is not read, so infinities
 //! there give no NaN.
 
-use super::fused::{Access, FusedGraph, Role, Sparse, Step, StepKind, Tensor, TensorId};
+use super::fused::{Access, Conv, FusedGraph, Role, Sparse, Step, StepKind, Tensor, TensorId};
 use super::prune;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
@@ -26,15 +26,21 @@ pub(crate) fn sparse_factors(
 ) -> Option<FusedGraph> {
     let mut out: Option<FusedGraph> = None;
     let mut packed: BTreeMap<(TensorId, [usize; 5]), [TensorId; 2]> = BTreeMap::new();
-    for (at, step) in graph.steps.iter().enumerate().filter(|(_, s)| s.kind == StepKind::MatMul) {
-        let Some((side, matrix)) = (0..2).find_map(|side| Some((side, Matrix::of(graph, step, side)?))) else {
+    for (at, step) in graph.steps.iter().enumerate() {
+        let of_points = match &step.kind {
+            StepKind::MatMul => None,
+            StepKind::Conv(conv) => Some(product_of_points(conv, step)),
+            _ => continue,
+        };
+        let Some(product) = of_points.as_ref().map_or(Some(step), Option::as_ref) else { continue };
+        let Some((side, matrix)) = (0..2).find_map(|side| Some((side, Matrix::of(graph, product, side)?))) else {
             continue;
         };
-        if !(fits(graph, step) && matrix.is_sparse()) {
+        if !(fits(graph, product) && matrix.is_sparse()) {
             continue;
         }
         let mut next = out.clone().unwrap_or_else(|| graph.clone());
-        let from = step.inputs[side].tensor;
+        let from = product.inputs[side].tensor;
         let [kept, places] = match packed.get(&(from, matrix.place())) {
             Some(known) => *known,
             None => {
@@ -45,7 +51,7 @@ pub(crate) fn sparse_factors(
                 })
             }
         };
-        let sparse = matrix.product(step, side, [kept, places]);
+        let sparse = matrix.product(product, side, [kept, places]);
         if next.step_promises(&sparse).is_ok() && quicker(&next, &sparse, step) {
             next.steps[at] = sparse;
             packed.insert((from, matrix.place()), [kept, places]);
@@ -56,6 +62,21 @@ pub(crate) fn sparse_factors(
         prune::prune(&mut graph);
         graph
     })
+}
+
+/// A convolution of single points as a product: its channels are the rows, each image is a right factor.
+fn product_of_points(conv: &Conv, step: &Step) -> Option<Step> {
+    let line = conv.window.kernel.len() == 1 && conv.window.is_point();
+    if !line || conv.groups != 1 || conv.before.is_some() || conv.flip != 0 || !conv.also.is_empty() {
+        return None;
+    }
+    let (images, weights) = (&step.inputs[0], &step.inputs[1]);
+    let w = &weights.view;
+    let dims = vec![images.view.dims[0], w.dims[0], w.dims[1]];
+    let rows = View { offset: w.offset, dims, strides: vec![0, w.strides[0], w.strides[1]] };
+    let mut inputs = step.inputs.clone();
+    inputs[..2].clone_from_slice(&[Access::new(weights.tensor, rows), images.clone()]);
+    Some(Step { kind: StepKind::MatMul, inputs, ..step.clone() })
 }
 
 /// A matrix of constants: lines of elements along the depth.

@@ -179,6 +179,44 @@ fn depths_are_shared() {
     }
 }
 
+/// Convolutions of single points, with what comes behind them.
+#[test]
+fn convolutions_of_points() {
+    for (i, (target, [images, channels, outputs, height, width])) in
+        [("gfx942", [1, 64, 96, 14, 14]), ("gfx950", [2, 70, 33, 9, 11]), ("gfx1201", [3, 48, 64, 7, 7])]
+            .into_iter()
+            .enumerate()
+    {
+        let mut b = Builder::new(21, i as u64);
+        let x = HostTensor::from_f64(
+            DType::F16,
+            &[images, channels, height, width],
+            &b.random(&[images, channels, height, width]).to_f64(),
+        );
+        let w = sparse(&mut b, [outputs, channels], 1, |v| v);
+        let w = HostTensor::from_f64(DType::F16, &[outputs, channels, 1, 1], &w);
+        let bias = HostTensor::from_f64(DType::F16, &[outputs], &b.random(&[outputs]).to_f64());
+        let names = [b.input_of(x.clone()), b.constant(w.clone()), b.constant(bias.clone())];
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let y = b.node("Conv", &names, &[]);
+        let y = b.node("Relu", &[&y], &[]);
+        b.output(&y);
+        let case = Case { extents: [1; 4], turned: [false; 2], types: [DType::F16; 2], side: 0 };
+        let compiled = case.compiled(&b, target, When::Always);
+        assert_eq!(sparse_launches(&compiled), 1, "{target}");
+        let device = Arc::new(EmulatedDevice::new(Target::parse(target).unwrap(), true).unwrap());
+        let (got, _) = Session::new(device, &compiled).unwrap().run(&b.inputs).unwrap();
+        let (x, w, bias, points) = (x.to_f64(), w.to_f64(), bias.to_f64(), height * width);
+        for (i, got) in got[0].to_f64().into_iter().enumerate() {
+            let (image, output, point) = (i / (outputs * points), i / points % outputs, i % points);
+            let terms = (0..channels).map(|c| x[(image * channels + c) * points + point] * w[output * channels + c]);
+            let (sum, size) = terms.fold((bias[output], 1.0), |(sum, size), t| (sum + t, size + t.abs()));
+            let want = sum.max(0.0);
+            assert!((got - want).abs() <= want / 2048.0 + size * 1e-5, "{target}: {got} instead of {want} at {i}");
+        }
+    }
+}
+
 /// Where nothing says so they are multiplied as sparse ones where that takes less time, and nowhere that has no instructions for it.
 #[test]
 fn they_are_where_it_is_quicker() {
