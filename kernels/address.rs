@@ -29,6 +29,16 @@ impl Offset {
             None => b.to_vector(0u32),
         }
     }
+    /// Both parts in a vector.
+    pub fn vector_with(self, b: &mut Builder) -> Part {
+        match self.reg {
+            None => b.to_vector(self.imm),
+            Some(_) => {
+                let v = self.vector(b);
+                if self.imm == 0 { v } else { b.add(v, self.imm) }
+            }
+        }
+    }
 }
 
 /// Splits a linear index into row-major coordinates. Dimensions of extent 1 give `None`.

@@ -551,7 +551,7 @@ impl Flash<'_> {
         let walk = Walk { m_dim: r - 2, rows: e.queries, n_dims: r - 1..r, swapped: false };
         let none = w.b.scalar(0);
         let tile = plan.tile(plan.depth);
-        gemm::store(&mut w, self.cx, &tile, &sums, &walk, (self.first, none), |w, view, size| {
+        gemm::store(&mut w, self.cx, (&tile, &sums), &walk, (self.first, none), None, |w, view, size| {
             self.outer(w, view, size)
         })?;
         let mut grid = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, plan.parts];

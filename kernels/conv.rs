@@ -233,8 +233,8 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         let start = place.start(&mut w, cx, terms[0]);
         let image = place.image_source(&mut w, cx, terms[0], part, (start, depth))?;
         let sums = form.multiply(&mut w, &tile, (weights, image), part.split.chunk)?;
-        let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
-        return split::store(w, cx, &product, part, outer);
+        let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, rows: None };
+        return split::store(w, cx, product, part, outer);
     }
     let mut sums = None;
     for (i, term) in terms.iter().enumerate() {
@@ -257,8 +257,8 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     }
     let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
     regroup::free(&mut w.b, &tile);
-    let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
-    split::store(w, cx, &product, part, outer)
+    let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, rows: None };
+    split::store(w, cx, product, part, outer)
 }
 
 /// What a workgroup multiplies.

@@ -175,7 +175,7 @@ pub(super) fn store(
     let left = share.ends.leave(&mut w, (tile.threads(), tile.sums(), s.groups), (share.block, s.shared()), mine, done);
     left.add(&mut w, &share.ends, tile.types.accumulate, &p.sums.parts);
     w.b.place(whole, "whole");
-    gemm::store(&mut w, cx, tile, &p.sums, &p.walk, p.first, outer)?;
+    gemm::store(&mut w, cx, (tile, &p.sums), &p.walk, p.first, None, outer)?;
     w.b.place(done, "done");
     share.walk.close(&mut w, share.rounds);
     let e = &p.extents;

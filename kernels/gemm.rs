@@ -12,11 +12,12 @@ use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
+use super::loader::tally::Levels;
 use super::regroup::Rows;
 use super::rounds::Rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
-use super::{Arg, Cx, Writer, expr, small};
+use super::{Arg, Cx, Writer, expr, small, standardized};
 use crate::graph::view::View;
 use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Type, both_signed};
 use crate::tensor::DType;
@@ -392,15 +393,15 @@ struct Plan {
     dtype: DType,
 }
 
-/// Applies the step's expression to the accumulators and stores them. `outer` gives an access's offset from
-/// everything but rows and columns.
+/// Applies the step's expression to the accumulators, corrected where `levels` are known of their rows, and stores them. `outer` gives an
+/// access's offset from everything but rows and columns.
 pub(super) fn store(
     w: &mut Writer,
     cx: &Cx,
-    tile: &Tile,
-    sums: &Sums,
+    (tile, sums): (&Tile, &Sums),
     walk: &Walk,
     first: (Part, Part),
+    levels: Option<(&standardized::Rows, Levels)>,
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<()> {
     let regrouped = Rows::of(tile);
@@ -426,6 +427,7 @@ pub(super) fn store(
     cols.sort_by_key(col_of);
     rows.sort_by_key(row_of);
     let mut col_coords = Vec::new();
+    let mut of_columns = Vec::new();
     for p in &cols {
         let delta = col_of(p);
         let at = if delta > 0 { w.b.add(n, delta) } else { n };
@@ -433,6 +435,9 @@ pub(super) fn store(
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(columns as u32).into(), at.into()]));
         let coords = super::address::coordinates(&mut w.b, at, &dims);
         col_coords.push((coords, inside));
+        if let Some((rows, _)) = levels {
+            of_columns.push(rows.columns(w, at, group)?);
+        }
     }
     let mut plans = Vec::new();
     for (k, &arg) in args.iter().enumerate() {
@@ -457,13 +462,24 @@ pub(super) fn store(
     }
     let t = cx.step.inputs[0].tensor;
     let t = cx.graph.tensor(t).dtype;
+    // Where what is known of the workitem's first row is.
+    let pairs = levels.map(|(_, levels)| {
+        let at = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 8 * levels.team, None);
+        w.b.to_vector(at)
+    });
     let mut turned = regrouped.as_ref().map(|r| r.begin(w));
+    if levels.is_some() && matches!(tile.form, Form::Vector { .. }) {
+        // Reads do not come early at the price of registers, which waves have few of that sum in them.
+        w.b.block("corrected");
+    }
     if regrouped.is_some() {
         // What is regrouped is stored while the next results are on their way, in the order in which this is written.
         args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
         w.b.block("rows");
         w.b.fix_order();
     }
+    // What is the same in all rows, of each access and group of columns.
+    let mut of_all = vec![vec![None; cols.len()]; plans.len()];
     for p in &rows {
         let delta = row_of(p);
         if let (Some(rows), Some(turned)) = (&regrouped, &mut turned) {
@@ -473,8 +489,14 @@ pub(super) fn store(
         let at = if delta > 0 { w.b.add(m, delta) } else { m };
         let inside = (!walk.rows.is_multiple_of(tile.m as usize))
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(walk.rows as u32).into(), at.into()]));
-        let row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
-        store_row(w, cx, &plans, delta as usize, inside, &row, (t, group as usize))?;
+        let mut row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
+        if let (Some((rows, levels)), Some(pairs)) = (levels, pairs) {
+            let pair = w.b.lds_read(2, pairs, levels.pairs + 8 * levels.team * delta);
+            for (sums, columns) in row.iter_mut().zip(&of_columns) {
+                *sums = rows.corrected(w, *sums, pair, columns);
+            }
+        }
+        store_row(w, cx, &plans, &mut of_all, (delta as usize, inside), &row, (t, group as usize))?;
     }
     Ok(())
 }
@@ -491,8 +513,8 @@ fn store_row(
     w: &mut Writer,
     cx: &Cx,
     plans: &[Plan],
-    delta: usize,
-    inside: Option<Part>,
+    of_all: &mut [Vec<Option<Vec<Value>>>],
+    (delta, inside): (usize, Option<Part>),
     row: &[Part],
     (t, group): (DType, usize),
 ) -> Res<()> {
@@ -523,12 +545,15 @@ fn store_row(
         for (k, p) in plans.iter().enumerate() {
             let Arg::Input(i) = p.arg else { continue };
             let same_for_all = p.cols.iter().all(Option::is_none);
-            operands[i] = match &once[k] {
-                Some(v) if same_for_all => v.clone(),
-                _ => load_group(w, cx, p, rows[k], g, group)?,
+            let known = if same_for_all { &once[k] } else { &of_all[k][g] };
+            operands[i] = match known {
+                Some(v) => v.clone(),
+                None => load_group(w, cx, p, rows[k], g, group)?,
             };
             if same_for_all {
                 once[k] = Some(operands[i].clone());
+            } else if p.row.is_none() {
+                of_all[k][g] = Some(operands[i].clone());
             }
         }
         let mut results = Vec::new();

@@ -8,6 +8,7 @@
 //! never stored. Beyond the end of k both operands must read as zero.
 
 mod patches;
+pub(super) mod tally;
 
 use super::error::{Reason, Res};
 use super::expr;
@@ -371,6 +372,8 @@ pub(super) struct Deep {
     /// Loads of a column.
     loads: u32,
     masked: bool,
+    /// What is counted of rows, if anything.
+    tally: Option<tally::Tally>,
     /// Where tiles follow each other along the width.
     sideways: Option<Sideways>,
 }
@@ -531,7 +534,8 @@ pub(super) fn dense_together(
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
-        Loader::Deep(Deep { common, src, k_first, voff, starts, loads: own / vec, masked, sideways: None })
+        let loads = own / vec;
+        Loader::Deep(Deep { common, src, k_first, voff, starts, loads, masked, sideways: None, tally: None })
     }
 }
 
@@ -643,6 +647,9 @@ impl Deep {
         let passes = if c.late_first && self.loads == 1 { last_first(&passes) } else { passes };
         for (pass, regs) in passes {
             let first = pass as u32 * self.loads;
+            if let Some(tally) = &self.tally {
+                tally.add(b, pass, regs, c.vec);
+            }
             if c.run == 1 {
                 // Transposed: every k goes to its own row.
                 for e in 0..c.vec {

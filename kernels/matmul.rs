@@ -5,11 +5,13 @@ use super::choice::{self, Considered, Extents, Split};
 use super::divided;
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
+use super::loader::tally::Tally;
 use super::loader::{self, Loader, Source};
 use super::matrix::{self, MatrixForm};
 use super::normed::Finish;
 use super::regroup;
-use super::split::{self, DepthPart, Product};
+use super::split::{self, DepthPart, Known, Product};
+use super::standardized::Rows;
 use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address};
 use crate::graph::fused::{Sparse, StepKind};
@@ -147,15 +149,26 @@ impl Rest {
     }
 }
 
-/// The kernel of a product, and of what comes behind it.
-pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
+/// The left operand's rows end with whole rounds of a tile, and are not left over: who counts them sees nothing else.
+pub(super) fn reads_to_the_end(cx: &Cx, way: (&Tile, &Split), depth: usize) -> bool {
+    let r = cx.step.output.view.rank();
+    let operands = [(0, (r - 1, r - 2)), (1, (r - 2, r - 1))].map(|(i, along)| Operand::new(cx, i, along, depth));
+    match operands {
+        [Ok(a), Ok(b)] => !a.is_wide() && Rest::of(cx, &[a, b], way, depth).is_none(),
+        _ => false,
+    }
+}
+
+/// The kernel of a product, and of what comes behind it, or of its normalised rows.
+pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let r = out.rank();
-    let extents = if finish.is_some() { extents_in_rows(cx) } else { extents(cx) };
+    let extents = if finish.is_some() || rows.is_some() { extents_in_rows(cx) } else { extents(cx) };
     let k = extents.k;
-    let choose = |e: &Extents| match finish {
-        Some(finish) => finish.choose(cx, e).map(|(_, tile, split)| (tile, split)),
-        None => choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1),
+    let choose = |e: &Extents| match (finish, rows) {
+        (Some(finish), _) => finish.choose(cx, e).map(|(_, tile, split)| (tile, split)),
+        (_, Some(rows)) => rows.choose(cx, e).map(|(_, tile, split)| (tile, split)),
+        _ => choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1),
     };
     let (mut tile, mut split) = choose(&extents)?;
     let sparse = sparse(cx);
@@ -209,13 +222,21 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     if let Form::Sliced(form) = tile.form {
         let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part, 1), first, &batch, &tile);
         let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
-        let sums = form.multiply(&mut w, &tile, sources, part.split.chunk)?;
-        let product =
-            Product { tile: &tile, sums, walk: walk(r, extents.m), first: (first_m, first_n), z, extents, finish };
-        return split::store(w, cx, &product, part, outer);
+        let behind = |w: &mut Writer, tally: &Tally| match rows {
+            Some(rows) => Ok(Some((rows, Known::Levels(rows.end(w, &tile, tally, first_m, &extents)?)))),
+            None => Ok(None),
+        };
+        let center = rows.map(Rows::center);
+        let (sums, rows) = form.multiply_and_count(&mut w, &tile, sources, part.split.chunk, center, behind)?;
+        let walk = walk(r, extents.m);
+        let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, rows };
+        return split::store(w, cx, product, part, outer);
     }
     let before = rest.as_ref().map_or(k, |r| r.before);
     let mut ops = loaders(&mut w, &tile, (before, part), rest.is_some())?;
+    if let Some(rows) = rows {
+        ops.a.count_rows(&mut w.b, rows.center());
+    }
     let sums = gemm::zeros(&mut w.b, &tile);
     let own = match share {
         Some(s) => w.b.mul(s.rounds, tile.k).into(),
@@ -233,10 +254,11 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     }
     regroup::free(&mut w.b, &tile);
     let walk = walk(r, extents.m);
-    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
+    let counted = rows.and_then(|rows| Some((rows, Known::Counted(ops.a.into_tally()?))));
+    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, rows: counted };
     match &share {
         Some(share) => divided::store(w, cx, &product, share, outer),
-        None => split::store(w, cx, &product, part, outer),
+        None => split::store(w, cx, product, part, outer),
     }
 }
 

@@ -47,7 +47,9 @@ mod sized;
 mod slices;
 mod small;
 mod softmax;
+mod sorted;
 mod split;
+mod standardized;
 mod tile;
 mod topk;
 mod trig;
@@ -331,11 +333,17 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     )
     .or(narrow);
     let next = sparse.as_ref().unwrap_or(graph);
+    let standard = crate::graph::standardize(next, |graph, norm, turned| {
+        let small = |t: &crate::graph::Turned| graph.tensor(t.step.output.tensor).bytes() < MAX_TENSOR_BYTES;
+        turned.iter().all(small) && standardized::are_worth(&cx(graph, norm, target, tuning), turned)
+    })
+    .or(sparse);
+    let next = standard.as_ref().unwrap_or(graph);
     let finished = crate::graph::finish_with_norms(next, |graph, step| {
         graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES
             && normed::is_worth(&cx(graph, step, target, tuning))
     })
-    .or(sparse);
+    .or(standard);
     let next = finished.as_ref().unwrap_or(graph);
     let begun = crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning)))
         .or(finished);
@@ -377,8 +385,9 @@ pub fn lower(
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul | StepKind::Sparse(_) => matmul::lower(&cx, None),
+        StepKind::MatMul | StepKind::Sparse(_) => matmul::lower(&cx, None, None),
         StepKind::Normed(n) => normed::lower(&cx, n),
+        StepKind::Standardized(s) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Attention(a) => attention::lower(&cx, a),

@@ -16,10 +16,11 @@ use super::split::{self, Product};
 use super::tile::Tile;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, gemm, lanes, matmul, sized};
-use crate::graph::fused::{Normed, StepKind};
+use crate::graph::fused::{Normalize, Normed, StepKind};
 use crate::graph::view::View;
 use crate::mir::{BlockId, Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
+use barewave_isa::Target;
 
 /// Dwords of a row that a lane holds at most.
 const MOST: u32 = 128;
@@ -41,7 +42,7 @@ const APART: f64 = 0.5;
 pub(super) fn lower(cx: &Cx, n: &Normed) -> Res<Vec<Kernel>> {
     let product = n.product(cx.step);
     let of_product = Cx { step: &product, ..*cx };
-    matmul::lower(&of_product, Some(&Finish { cx, normed: n }))
+    matmul::lower(&of_product, Some(&Finish { cx, normed: n }), None)
 }
 
 /// True where the normalisation is less at the end of the product than as a launch of its own.
@@ -59,6 +60,23 @@ pub(super) fn is_worth(whole: &Cx) -> bool {
         (Ok((joined, ..)), Ok((product, ..))) => joined < product + finish.apart(),
         _ => false,
     }
+}
+
+/// Clocks of a SIMD for a row of so many elements of a type, with an expression of some cost behind its normalisation.
+fn of_a_row(machine: &Machine, target: Target, length: usize, norm: &Normalize, cost: usize, t: DType) -> f64 {
+    let held = (length as f64 / f64::from(machine.lanes())).ceil();
+    let centered = if norm.center { CENTERED } else { 0.0 };
+    let element = OF_AN_ELEMENT + centered + cost as f64;
+    held * (element * machine.issue + values::conversions(target, t)) + OF_A_ROW * machine.issue
+}
+
+/// Clocks of a launch that normalises so many rows.
+pub(super) fn apart(target: Target, (count, length): (usize, usize), norm: &Normalize, cost: usize, t: DType) -> f64 {
+    let machine = Machine::of(target);
+    let at_once = target.cus() * target.info().simds;
+    let rounds = (count as u32).div_ceil(at_once);
+    let rows = f64::from(rounds) * of_a_row(&machine, target, length, norm, cost, t);
+    machine.launch + APART * machine.ends + 2.0 * machine.l2_latency + rows
 }
 
 /// How the last wave walks its rows.
@@ -119,12 +137,8 @@ impl Finish<'_> {
 
     /// Clocks of a SIMD for a row.
     fn of_a_row(&self, machine: &Machine) -> f64 {
-        let length = self.normed.sums.dims[1] as f64;
-        let held = (length / f64::from(machine.lanes())).ceil();
-        let centered = if self.normed.norm.center { CENTERED } else { 0.0 };
-        let element = OF_AN_ELEMENT + centered + self.cx.step.expr.cost() as f64;
-        let conversions = values::conversions(self.cx.target, self.cx.dtype(Arg::Output));
-        held * (element * machine.issue + conversions) + OF_A_ROW * machine.issue
+        let (length, cost) = (self.normed.sums.dims[1], self.cx.step.expr.cost());
+        of_a_row(machine, self.cx.target, length, &self.normed.norm, cost, self.cx.dtype(Arg::Output))
     }
 
     /// Clocks at the end of the product's kernel. The workgroup's stores are waited for and counted, where the whole device sees them; twice
@@ -140,11 +154,9 @@ impl Finish<'_> {
 
     /// Clocks of the normalisation as a launch of its own.
     fn apart(&self) -> f64 {
-        let machine = Machine::of(self.cx.target);
-        let at_once = self.cx.target.cus() * self.cx.target.info().simds;
-        let rounds = (self.normed.sums.dims[0] as u32).div_ceil(at_once);
-        let rows = f64::from(rounds) * self.of_a_row(&machine);
-        machine.launch + APART * machine.ends + 2.0 * machine.l2_latency + rows
+        let extents = (self.normed.sums.dims[0], self.normed.sums.dims[1]);
+        let cost = self.cx.step.expr.cost();
+        apart(self.cx.target, extents, &self.normed.norm, cost, self.cx.dtype(Arg::Output))
     }
 
     /// Normalises the rows in the last workgroup that comes here; all others go to `done`. Counters begin `before` bytes behind

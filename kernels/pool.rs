@@ -1,19 +1,125 @@
-//! Pooling: a workitem computes one output, or several in different places where waves would otherwise begin more slowly than
-//! memory feeds them. Small windows are unrolled, large ones walked by a scalar loop.
+//! Pooling: a workitem computes neighbours of a row, as many as one store takes together, and where windows overlap of rows below each other.
+//!
+//! What all of its windows take of a row is loaded once, as widely as memory allows, and each row is combined into columns before these are combined
+//! along the row: every element is widened once. Positions beyond an edge read as nothing, or, of a maximum whose windows have no gaps, rows
+//! beyond an edge are the edge's own. Windows that are too wide for registers are walked by a scalar loop, one for each workitem.
 
-use super::direct::Taps;
+use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::pointwise::{self, WORKGROUP};
 use super::values::{self, Value, kind};
-use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, reduce};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, reduce};
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
 use crate::graph::view::View;
-use crate::mir::{Gen, Part, Type};
+use crate::mir::{Gen, Opnd, Part, Type};
 
-/// Largest window that is unrolled.
-const UNROLLED: usize = 32;
+/// Columns of all rows of results that a workitem holds at most, and rows that it reads at most.
+const COLUMNS: usize = 48;
+const ROWS: usize = 16;
+/// Elements that a workitem reads at most in a place, and where it has several of them.
+const READ: usize = 192;
+const ALL_READ: usize = 32;
+
+/// Workitems of each compute unit that are left where one computes several results, and where it computes several rows.
+const FEW: usize = 256;
+const FEW_OF_ROWS: usize = 512;
+
+/// How often a row's results may be computed, of how many there are.
+const TWICE: f64 = 1.25;
+
+/// What a workitem computes.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Neighbours of a row. The last ones of a row may be fewer.
+    width: usize,
+    /// Rows below each other.
+    below: usize,
+    /// Elements that lie together wherever a row is read; a row has whole ones, and begins with one.
+    grain: usize,
+    /// Elements in front of the window's first position and behind the last result's own that are read, whole grains.
+    around: [usize; 2],
+}
+
+impl Share {
+    /// Elements of a row that are read.
+    fn columns(&self, window: &Window) -> usize {
+        self.around[0] + self.width * last(&window.strides) + self.around[1]
+    }
+}
+
+fn last(list: &[usize]) -> usize {
+    list.last().copied().unwrap_or(1)
+}
+
+/// Rows that results below each other read: dimensions before the last one.
+fn rows(window: &Window, below: usize) -> Vec<usize> {
+    let mut kernel = window.kernel[..window.kernel.len() - 1].to_vec();
+    let n = kernel.len();
+    if let Some(k) = kernel.last_mut().filter(|_| below > 1) {
+        *k += (below - 1) * window.strides[n - 1];
+    }
+    kernel
+}
+
+/// What a workitem computes; nothing where the window is too wide.
+fn share(cx: &Cx, window: &Window) -> Option<Share> {
+    let (x, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
+    let (t, size) = (cx.dtype(Arg::Input(0)), cx.dtype(Arg::Output).size());
+    let n = window.kernel.len();
+    let (length, extent, step, pad) = (last(&out.dims), last(&x.dims), last(&window.strides), last(&window.pads));
+    let reach = (window.kernel[n - 1] - 1) * window.dilations[n - 1] + 1;
+    let words = (4 / t.size()).max(1);
+    let left = |units: usize| out.len() / units / cx.target.cus() as usize;
+    let of = |width: usize, below: usize| {
+        let dense = last(&x.strides.iter().map(|s| s.unsigned_abs() as usize).collect::<Vec<_>>()) == 1;
+        // Rows are words, and what each workitem reads begins with one.
+        let is_even = dense
+            && extent.is_multiple_of(words)
+            && values::is_aligned(t, x, 4)
+            && (width * step).is_multiple_of(words);
+        let grain = if is_even { words } else { 1 };
+        let behind = reach.saturating_sub(step + pad);
+        let around = [pad, behind].map(|n| n.next_multiple_of(grain));
+        Share { width, below, grain, around }
+    };
+    let fits = |s: &Share| {
+        let read: usize = rows(window, s.below).iter().product();
+        read <= ROWS && s.columns(window) * s.below <= COLUMNS && s.columns(window) * read <= READ
+    };
+    let stores = |width: usize| {
+        let all = length.div_ceil(width) * width;
+        width == 1
+            || pointwise::is_dense(cx.graph, &cx.step.output, width)
+                && left(width) >= FEW
+                && width <= length
+                && all as f64 <= TWICE * length as f64
+    };
+    let mut width = 16 / size;
+    while width > 1 && !(stores(width) && fits(&of(width, 1))) {
+        width /= 2;
+    }
+    let own = of(width, 1);
+    if !fits(&own) {
+        return None;
+    }
+    // Where most rows are of several windows.
+    let overlap = n > 1 && window.dilations[n - 2] == 1 && window.kernel[n - 2] >= 2 * window.strides[n - 2];
+    let may = |below: &usize| {
+        overlap && out.dims[n].is_multiple_of(*below) && left(width * below) >= FEW_OF_ROWS && fits(&of(width, *below))
+    };
+    Some([4, 2].into_iter().find(may).map_or(own, |below| of(width, below)))
+}
+
+/// What pools of one kind do.
+struct Pooling<'a> {
+    cx: &'a Cx<'a>,
+    window: &'a Window,
+    prologue: &'a Expr,
+    pool: PoolOp,
+    neutral: Scalar,
+}
 
 pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
@@ -23,18 +129,28 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         values::Kind::Int { .. } if pool == PoolOp::Max => false,
         _ => return Err(Reason::Operation { op: format!("{pool:?} pooling"), dtype: t }),
     };
-    let ty = values::computed(t);
     let neutral = match (pool, float, t.is_signed_int()) {
         (PoolOp::Max, true, _) => Scalar::Float(f64::NEG_INFINITY),
         (PoolOp::Max, false, true) => Scalar::Int(i32::MIN as i64),
         (PoolOp::Max, false, false) => Scalar::Int(0),
         _ => Scalar::Float(0.0),
     };
+    let pooling = Pooling { cx, window, prologue, pool, neutral };
+    let share = share(cx, window);
+    let (width, below) = share.map_or((1, 1), |s| (s.width, s.below));
+    let (rank, n) = (out.rank(), window.kernel.len());
+    let mut units = out.dims.clone();
+    units[rank - 1] = units[rank - 1].div_ceil(width);
+    if n > 1 {
+        units[rank - 2] /= below;
+    }
+    let count: usize = units.iter().product();
+    // In several places where waves would otherwise begin more slowly than memory feeds them.
+    let source = cx.graph.tensor(cx.tensor(Arg::Input(0))).bytes().div_ceil(count);
+    let bytes = source + width * below * cx.dtype(Arg::Output).size();
     let taps: usize = window.kernel.iter().product();
-    let outputs = out.len();
-    let source = cx.graph.tensor(cx.tensor(Arg::Input(0))).bytes().div_ceil(outputs.max(1));
-    let bytes = source + cx.dtype(Arg::Output).size();
-    let places = pointwise::places(cx, outputs, bytes, |places| places * taps <= UNROLLED);
+    let read = share.map_or(READ, |s| s.columns(window) * rows(window, below).iter().product::<usize>());
+    let places = pointwise::places(cx, count, bytes, |places| places * read <= ALL_READ);
     let per_group = WORKGROUP * places as u32;
     let mut w = cx.kernel(WORKGROUP);
     let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
@@ -42,111 +158,218 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
     let first = w.b.add(base, item);
     for place in 0..places as u32 {
         let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
-        let coords = address::coordinates(&mut w.b, index, &out.dims);
-        let start = reduce::literal(&mut w, t, neutral)?;
-        let acc = reduce::held(&mut w, start);
-        let walk = PoolWalk { cx, window, prologue, pool, acc, neutral: start };
-        if taps <= UNROLLED {
-            walk.unrolled(&mut w, &coords, taps)?
-        } else {
-            walk.looped(&mut w, &coords, taps)?
+        let inside = (!count.is_multiple_of(per_group as usize))
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]));
+        let mut coords = address::coordinates(&mut w.b, index, &units);
+        if let Some(c) = coords[rank - 1].as_mut().filter(|_| width > 1) {
+            *c = w.b.mul(*c, width as u32);
         }
-        let total = match divisor(&mut w, pool, window, &coords, &cx.step.inputs[0].view, &out.dims) {
-            Some(Divisor::Constant(n)) => {
-                let share = if ty == Type::F64 { 1.0 / n as f64 } else { (1.0 / n as f32).into() };
-                let share = Float(ty).constant(&mut w.b, share);
-                Float(ty).op(&mut w.b, Gen::Mul, share, acc)
-            }
-            Some(Divisor::Count(n)) => {
-                let n = w.b.convert(Type::U32, ty, n);
-                Float(ty).div(&mut w.b, acc, n)
-            }
-            None => acc,
+        if let Some(c) = coords[rank - 2].as_mut().filter(|_| below > 1) {
+            *c = w.b.mul(*c, below as u32);
+        }
+        let sums = match &share {
+            Some(share) => pooling.rows(&mut w, share, &coords)?,
+            None => vec![vec![pooling.looped(&mut w, &coords)?]],
         };
-        let inside = (!outputs.is_multiple_of(per_group as usize))
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(outputs as u32).into(), index.into()]));
-        epilogue::finish(&mut w, cx, Value::of(t, total), |w, arg| {
-            let view = match arg {
-                Arg::Input(i) => &cx.step.inputs[i].view,
-                _ => &cx.step.output.view,
-            };
-            let mut at = address::offset(&mut w.b, view, cx.dtype(arg).size(), &coords);
-            if let (Some(mask), Arg::Output) = (inside, arg) {
-                let v = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(mask, v));
+        let shares = pooling.shares(&mut w, &coords, [width, below]);
+        for (row, sums) in sums.into_iter().enumerate() {
+            let mut own = coords.clone();
+            if row > 0 {
+                own[rank - 2] = Some(match own[rank - 2] {
+                    Some(c) => w.b.add(c, row as u32),
+                    None => w.b.to_vector(row as u32),
+                });
             }
-            Ok(at)
-        })?;
+            pooling.finish(&mut w, &own, sums, &shares, row, inside)?;
+        }
     }
-    Ok(vec![w.finish([(outputs as u32).div_ceil(per_group), 1, 1], (outputs * taps) as u64)])
+    Ok(vec![w.finish([(count as u32).div_ceil(per_group), 1, 1], (out.len() * taps) as u64)])
 }
 
-struct PoolWalk<'a> {
-    cx: &'a Cx<'a>,
-    window: &'a Window,
-    prologue: &'a Expr,
-    pool: PoolOp,
-    acc: Part,
-    neutral: Value,
+/// What sums are multiplied with: a constant, and a factor of each dimension in which it depends on the place.
+struct Shares {
+    constant: f64,
+    /// Of each of a workitem's places in a dimension, where it differs.
+    dims: Vec<Vec<Option<Part>>>,
 }
 
-impl PoolWalk<'_> {
-    /// Combines the element at an offset; lanes outside of `mask` contribute nothing.
-    fn take(&self, w: &mut Writer, at: Part, mask: Option<Part>) -> Res<()> {
-        let t = self.cx.dtype(Arg::Input(0));
-        let buf = w.buffer(self.cx, Arg::Input(0))?;
-        let at = match mask {
-            Some(m) => w.b.guard(m, at),
-            None => at,
-        };
-        let x = values::load(&mut w.b, t, buf, address::Offset { reg: Some(at), imm: 0 });
-        let mut x = expr::eval(&mut w.b, self.prologue, &|_| x, Some(x))?;
-        if let Some(m) = mask {
-            x = values::select(&mut w.b, m, x, self.neutral);
-        }
-        let op = if self.pool == PoolOp::Max { Gen::Max } else { Gen::Add };
-        let x = match x {
-            Value::Pair(p) => p.into(),
-            x => x.word(),
-        };
-        let ty = values::computed(self.prologue.dtype());
-        w.b.emit(op.of(ty), &[self.acc.into()], &[x, self.acc.into()]);
-        Ok(())
+impl Pooling<'_> {
+    fn ty(&self) -> Type {
+        values::computed(self.prologue.dtype())
     }
 
     fn view(&self) -> &View {
         &self.cx.step.inputs[0].view
     }
 
-    /// Byte offset of image and channel.
-    fn base(&self, w: &mut Writer, coords: &[Option<Part>], constant: bool) -> address::Offset {
-        let size = self.cx.dtype(Arg::Input(0)).size();
-        address::offset_of_dims(&mut w.b, self.view(), size, coords, 0..2, constant)
-    }
-
-    fn unrolled(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Res<()> {
-        let base = self.base(w, coords, false).vector(&mut w.b);
-        let size = self.cx.dtype(Arg::Input(0)).size();
-        let at = Taps::new(w, self.window, &coords[2..], self.view(), size, &self.cx.step.output.view);
-        for t in 0..taps {
-            let (offset, mask) = at.offset_and_mask(w, t);
-            let offset = w.b.add(offset, base);
-            self.take(w, offset, mask)?;
+    /// An element behind the prologue; where it is masked, what counts nothing.
+    fn element(&self, w: &mut Writer, x: Value, mask: Option<Part>) -> Res<Value> {
+        let t = self.prologue.dtype();
+        let plain = self.prologue.nodes().len() == 1;
+        let x = expr::eval(&mut w.b, self.prologue, &|_| x, Some(x))?;
+        // What lies out of bounds reads as zero.
+        let none = matches!(self.neutral, Scalar::Float(x) if x == 0.0) && plain;
+        match mask.filter(|_| !none) {
+            Some(m) => {
+                let none = reduce::literal(w, t, self.neutral)?;
+                Ok(values::select(&mut w.b, m, x, none))
+            }
+            None => Ok(x),
         }
-        Ok(())
     }
 
-    fn looped(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Res<()> {
+    fn combine(&self, w: &mut Writer, x: Value, y: Value) -> Value {
+        let op = if self.pool == PoolOp::Max { Gen::Max } else { Gen::Add };
+        let operand = |x: Value| match x {
+            Value::Pair(p) => Opnd::from(p),
+            x => x.word(),
+        };
+        Value::of(self.prologue.dtype(), w.b.op(op.of(self.ty()), &[operand(x), operand(y)]))
+    }
+
+    /// Every window has an element of the input in dimension `d`, and what lies beyond an edge may be replaced by the edge.
+    fn is_held(&self, d: usize) -> bool {
+        let (w, out) = (self.window, &self.cx.step.output.view);
+        let extent = self.view().dims[d + 2];
+        let last = (out.dims[d + 2] - 1) * w.strides[d];
+        self.pool == PoolOp::Max && w.dilations[d] == 1 && w.pads[d] < w.kernel[d] && last < extent + w.pads[d]
+    }
+
+    /// Byte offsets of rows and masks of those that there are: of each position in the dimensions before the last one.
+    fn taps(&self, w: &mut Writer, coords: &[Option<Part>], kernel: &[usize]) -> Vec<Vec<(Part, Option<Part>)>> {
+        let (size, window, view) = (self.cx.dtype(Arg::Input(0)).size(), self.window, self.view());
+        let mut dims = Vec::new();
+        for (d, count) in kernel.iter().enumerate() {
+            let (extent, outputs) = (view.dims[d + 2], self.cx.step.output.view.dims[d + 2]);
+            let corner = match coords[d + 2] {
+                Some(c) => w.b.mul(c, window.strides[d] as u32),
+                None => w.b.to_vector(0u32),
+            };
+            let farthest = (outputs - 1) * window.strides[d] + (window.kernel[d] - 1) * window.dilations[d];
+            let mut taps = Vec::new();
+            for k in 0..*count {
+                let delta = (k * window.dilations[d]) as i32 - window.pads[d] as i32;
+                let mut at = if delta != 0 { w.b.add(corner, delta) } else { corner };
+                let leaves = delta < 0 || farthest >= extent + window.pads[d];
+                let mut inside = None;
+                if leaves && self.is_held(d) {
+                    let most = w.b.to_vector(extent as u32 - 1);
+                    at = w.b.op(Gen::Max.of(Type::I32), &[at.into(), 0u32.into()]);
+                    at = w.b.op(Gen::Min.of(Type::I32), &[at.into(), most.into()]);
+                } else if leaves {
+                    inside = Some(w.b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), at.into()]));
+                }
+                taps.push((w.b.mul(at, (view.strides[d + 2] * size as i64) as i32), inside));
+            }
+            dims.push(taps);
+        }
+        dims
+    }
+
+    /// The combined elements of each window, in rows of neighbours.
+    fn rows(&self, w: &mut Writer, share: &Share, coords: &[Option<Part>]) -> Res<Vec<Vec<Part>>> {
+        let (cx, window, view) = (self.cx, self.window, self.view());
+        let (n, t) = (window.kernel.len(), cx.dtype(Arg::Input(0)));
+        let (step, stride, extent) = (window.strides[n - 1], view.strides[n + 1], view.dims[n + 1]);
+        let buf = w.buffer(cx, Arg::Input(0))?;
+        let base = address::offset_of_dims(&mut w.b, view, t.size(), coords, 0..2, true);
+        let mut base = base.vector_with(&mut w.b);
+        // The first result's own element, and where it lies.
+        let first = coords[n + 1].map(|c| w.b.mul(c, step as u32));
+        if let Some(c) = first {
+            let along = w.b.mul(c, (stride * t.size() as i64) as i32);
+            base = w.b.add(base, along);
+        }
+        let blocks = last(&self.cx.step.output.view.dims).div_ceil(share.width);
+        let farthest = (blocks - 1) * share.width * step;
+        let [before, _] = share.around;
+        // Loads of neighbours: their first element, how many they are, and which lanes have them.
+        let mut loads: Vec<(i32, usize, Option<Part>)> = Vec::new();
+        let mut at = -(before as i32);
+        let end = at + share.columns(window) as i32;
+        while at < end {
+            let leaves = |count: usize| at < 0 || farthest + at as usize + count > extent;
+            let widest = if stride == 1 && share.grain * t.size() >= 4 { 16 / t.size() } else { share.grain };
+            let mut count = widest;
+            while count > share.grain && (at + count as i32 > end || at < 0 && at + count as i32 > 0 || leaves(count)) {
+                count /= 2;
+            }
+            let mask = leaves(count).then(|| {
+                let own = match first {
+                    Some(c) => w.b.add(c, at),
+                    None => w.b.to_vector(at as u32),
+                };
+                w.b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), own.into()])
+            });
+            loads.push((at, count, mask));
+            at += count as i32;
+        }
+        let kernel = rows(window, share.below);
+        let dims = self.taps(w, coords, &kernel);
+        let mut columns: Vec<Vec<Option<Value>>> = vec![vec![None; share.columns(window)]; share.below];
+        for row in 0..kernel.iter().product::<usize>() {
+            let (mut rest, mut offset, mut mask) = (row, base, None);
+            for taps in dims.iter().rev() {
+                let (by, inside) = taps[rest % taps.len()];
+                rest /= taps.len();
+                offset = w.b.add(offset, by);
+                mask = match (mask, inside) {
+                    (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
+                    (p, q) => p.or(q),
+                };
+            }
+            let mut own = Vec::new();
+            for (at, count, inside) in &loads {
+                let inside = match (mask, *inside) {
+                    (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
+                    (p, q) => p.or(q),
+                };
+                let by = (i64::from(*at) * stride * t.size() as i64) as i32;
+                let mut place = Offset { reg: Some(offset), imm: by as u32 };
+                if by < 0 || inside.is_some() {
+                    let reg = if by != 0 { w.b.add(offset, by) } else { offset };
+                    place = Offset { reg: Some(inside.map_or(reg, |m| w.b.guard(m, reg))), imm: 0 };
+                }
+                for x in values::load_some(&mut w.b, t, buf, place, *count as u32) {
+                    own.push(self.element(w, x, inside)?);
+                }
+            }
+            let last_row = kernel.last().map_or(0, |k| row % k);
+            for (h, columns) in columns.iter_mut().enumerate() {
+                // Which row of this result's windows it is.
+                let taken = n == 1 || (h * window.strides[n - 2]..).take(window.kernel[n - 2]).any(|r| r == last_row);
+                if taken {
+                    for (sum, x) in columns.iter_mut().zip(&own) {
+                        *sum = Some(sum.map_or(*x, |sum| self.combine(w, sum, *x)));
+                    }
+                }
+            }
+        }
+        let mut out = Vec::new();
+        for columns in columns {
+            let mut results = Vec::new();
+            for e in 0..share.width {
+                let at = (before - window.pads[n - 1]) + e * step;
+                let taps = (0..window.kernel[n - 1]).filter_map(|k| columns[at + k * window.dilations[n - 1]]);
+                let sum = taps.collect::<Vec<_>>().into_iter().reduce(|x, y| self.combine(w, x, y));
+                let sum = sum.ok_or(Reason::Malformed("a window without elements"))?;
+                results.push(sum.whole(&mut w.b));
+            }
+            out.push(results);
+        }
+        Ok(out)
+    }
+
+    /// The same of one window, element by element.
+    fn looped(&self, w: &mut Writer, coords: &[Option<Part>]) -> Res<Part> {
+        let taps: usize = self.window.kernel.iter().product();
+        let start = reduce::literal(w, self.prologue.dtype(), self.neutral)?;
+        let acc = reduce::held(w, start);
+        let t = self.cx.dtype(Arg::Input(0));
+        let buf = w.buffer(self.cx, Arg::Input(0))?;
         let size = self.cx.dtype(Arg::Input(0)).size();
         let view = self.view();
-        let base = self.base(w, coords, true);
-        let base = match base.reg {
-            Some(_) => {
-                let v = base.vector(&mut w.b);
-                w.b.add(v, base.imm)
-            }
-            None => w.b.to_vector(base.imm),
-        };
+        let base = address::offset_of_dims(&mut w.b, view, size, coords, 0..2, true).vector_with(&mut w.b);
         let corners: Vec<Part> = (0..self.window.kernel.len())
             .map(|d| {
                 let scaled = match coords[d + 2] {
@@ -176,73 +399,137 @@ impl PoolWalk<'_> {
                 let bytes = (view.strides[d + 2] * size as i64) as i32;
                 offset = w.b.mad(at, bytes, offset);
             }
-            self.take(w, offset, mask)
-        })
+            let at = mask.map_or(offset, |m| w.b.guard(m, offset));
+            let x = values::load(&mut w.b, t, buf, Offset { reg: Some(at), imm: 0 });
+            let x = self.element(w, x, mask)?;
+            let sum = self.combine(w, Value::of(self.prologue.dtype(), acc), x).whole(&mut w.b);
+            w.b.copy_into(acc, sum);
+            Ok(())
+        })?;
+        Ok(acc)
     }
-}
 
-enum Divisor {
-    Constant(usize),
-    /// A count per lane.
-    Count(Part),
-}
-
-/// Number of taps that an average divides by.
-fn divisor(
-    w: &mut Writer,
-    pool: PoolOp,
-    window: &Window,
-    coords: &[Option<Part>],
-    input: &View,
-    outputs: &[usize],
-) -> Option<Divisor> {
-    // Positions -before .. extent + after count.
-    let (before, after): (Vec<usize>, Vec<usize>) = match pool {
-        PoolOp::Max | PoolOp::Sum => return None,
-        PoolOp::Average => (vec![0; 3], vec![0; 3]),
-        PoolOp::AverageIncludePad { pad_end } => {
-            let mut pads = window.pads.clone();
-            pads.resize(3, 0);
-            (pads, pad_end.to_vec())
-        }
-    };
-    let b = &mut w.b;
-    let mut count: Option<Part> = None;
-    let mut constant = 1;
-    for d in 0..window.kernel.len() {
-        let (kernel, step) = (window.kernel[d], window.dilations[d]);
-        let counts = |o: usize| {
-            let first = (o * window.strides[d]) as i64 - window.pads[d] as i64;
-            let valid = -(before[d] as i64)..(input.dims[d + 2] + after[d]) as i64;
-            (0..kernel).filter(|k| valid.contains(&(first + (k * step) as i64))).count()
+    /// What sums are multiplied with at a workitem's places: `width` of a row, and `below` of the dimension before.
+    fn shares(&self, w: &mut Writer, coords: &[Option<Part>], [width, below]: [usize; 2]) -> Option<Shares> {
+        let (window, input, out) = (self.window, self.view(), &self.cx.step.output.view);
+        let n = window.kernel.len();
+        // Positions -before .. extent + after count.
+        let around = |d: usize| match self.pool {
+            PoolOp::AverageIncludePad { pad_end } => [window.pads[d], pad_end[d]],
+            _ => [0, 0],
         };
-        let all: Vec<usize> = (0..outputs[d + 2]).map(counts).collect();
-        if all.iter().all(|c| *c == all[0]) {
-            constant *= all[0];
-            continue;
+        if matches!(self.pool, PoolOp::Max | PoolOp::Sum) {
+            return None;
         }
-        let c = coords[d + 2].expect("an extent of 1 has one count");
-        let corner = b.mul(c, window.strides[d] as u32);
-        let n = b.to_vector(0u32);
-        for k in 0..kernel {
-            let shift = (k * step) as i32 - window.pads[d] as i32 + before[d] as i32;
-            let at = b.add(corner, shift);
-            let limit = (input.dims[d + 2] + after[d] + before[d]) as u32;
-            let inside = b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), at.into()]);
-            let (one, zero) = (b.to_vector(1u32), b.to_vector(0u32));
-            let add = b.select(inside, one, zero);
-            b.emit(Gen::Add.of(Type::I32), &[n.into()], &[n.into(), add.into()]);
+        let float = Float(self.ty());
+        let mut shares = Shares { constant: 1.0, dims: Vec::new() };
+        for d in 0..n {
+            let [before, after] = around(d);
+            let (kernel, step) = (window.kernel[d], window.dilations[d]);
+            let counts = |o: usize| {
+                let first = (o * window.strides[d]) as i64 - window.pads[d] as i64;
+                let valid = -(before as i64)..(input.dims[d + 2] + after) as i64;
+                (0..kernel).filter(|k| valid.contains(&(first + (k * step) as i64))).count()
+            };
+            let all: Vec<usize> = (0..out.dims[d + 2]).map(counts).collect();
+            let most = all.iter().copied().max().unwrap_or(1).max(1);
+            shares.constant /= most as f64;
+            let places = match n - d {
+                1 => width,
+                2 => below,
+                _ => 1,
+            };
+            let corner = coords[d + 2].map(|c| w.b.mul(c, window.strides[d] as u32));
+            let own = (0..places).map(|i| {
+                let of_place = |o: usize| o % places == i || !out.dims[d + 2].is_multiple_of(places);
+                let same = all.iter().enumerate().all(|(o, c)| !of_place(o) || *c == most);
+                let corner = corner.filter(|_| !same)?;
+                let mut sum = w.b.to_vector(0u32);
+                for k in 0..kernel {
+                    let shift = (i * window.strides[d] + k * step + before) as i32 - window.pads[d] as i32;
+                    let at = w.b.add(corner, shift);
+                    let limit = (input.dims[d + 2] + after + before) as u32;
+                    let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), at.into()]);
+                    let (one, zero) = (w.b.to_vector(1u32), w.b.to_vector(0u32));
+                    let add = w.b.select(inside, one, zero);
+                    sum = w.b.add(sum, add);
+                }
+                let sum = w.b.convert(Type::U32, self.ty(), sum);
+                let most = float.constant(&mut w.b, most as f64);
+                Some(float.div(&mut w.b, most, sum))
+            });
+            shares.dims.push(own.collect());
         }
-        count = Some(match count {
-            Some(p) => b.mul(p, n),
-            None => n,
-        });
+        Some(shares)
     }
-    Some(match count {
-        None => Divisor::Constant(constant),
-        Some(n) => {
-            let n = if constant > 1 { b.mul(n, constant as u32) } else { n };
-            Divisor::Count(n)
+
+    /// Stores neighbours of a row behind the step's expression.
+    fn finish(
+        &self,
+        w: &mut Writer,
+        coords: &[Option<Part>],
+        sums: Vec<Part>,
+        shares: &Option<Shares>,
+        row: usize,
+        inside: Option<Part>,
+    ) -> Res<()> {
+        let (cx, float, t) = (self.cx, Float(self.ty()), self.prologue.dtype());
+        let width = sums.len();
+        let mut operands = vec![Vec::new(); cx.step.inputs.len()];
+        for i in epilogue::operands(cx) {
+            operands[i] = pointwise::load(w, cx, i, &cx.step.inputs[i], coords, width)?;
         }
-    })
+        let mut results = Vec::new();
+        for (e, sum) in sums.into_iter().enumerate() {
+            let mut total = sum;
+            if let Some(shares) = shares {
+                let constant = if float.is_double() { shares.constant } else { f64::from(shares.constant as f32) };
+                let constant = float.constant(&mut w.b, constant);
+                total = float.op(&mut w.b, Gen::Mul, constant, total);
+                let dims = shares.dims.len();
+                for (d, places) in shares.dims.iter().enumerate() {
+                    let place = match dims - d {
+                        1 => e,
+                        2 => row,
+                        _ => 0,
+                    };
+                    if let Some(by) = places[place] {
+                        total = float.mul(&mut w.b, by, total);
+                    }
+                }
+            }
+            let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
+            results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, total)))?);
+        }
+        let (dtype, view) = (cx.dtype(Arg::Output), &cx.step.output.view);
+        let buf = w.buffer(cx, Arg::Output)?;
+        let at = address::offset(&mut w.b, view, dtype.size(), coords);
+        let length = last(&view.dims);
+        let store = |w: &mut Writer, mask: Option<Part>, from: usize, count: usize| {
+            let mut at = Offset { imm: at.imm + (from * dtype.size()) as u32, ..at };
+            if let Some(mask) = mask {
+                let reg = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(mask, reg));
+            }
+            values::store_some(&mut w.b, dtype, buf, at, &results[from..from + count]);
+        };
+        let Some(own) = coords[view.rank() - 1].filter(|_| !length.is_multiple_of(width)) else {
+            store(w, inside, 0, width);
+            return Ok(());
+        };
+        // Those at a row's end are fewer, in pieces of powers of two.
+        let both = |w: &mut Writer, mask: Part| inside.map_or(mask, |m| w.b.mask_and(m, mask));
+        let end = (length - length % width) as u32;
+        let whole = w.b.op(Gen::CmpGt.of(Type::U32), &[end.into(), own.into()]);
+        let whole = both(w, whole);
+        store(w, Some(whole), 0, width);
+        let rest = w.b.op(Gen::CmpLe.of(Type::U32), &[end.into(), own.into()]);
+        let rest = both(w, rest);
+        let mut from = 0;
+        for bit in (0..width.ilog2()).rev().filter(|bit| ((length % width) >> bit) & 1 == 1) {
+            store(w, Some(rest), from, 1 << bit);
+            from += 1 << bit;
+        }
+        Ok(())
+    }
 }

@@ -382,7 +382,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let k = self.tile.k;
         let mut written = Ok(());
         let most = if self.shadow { FEW_IN_SHADOW } else { FEW_ROUNDS };
-        let few = matches!(depth, Opnd::Imm(depth) if depth <= u64::from(most * k));
+        let few = matches!(depth, Opnd::Imm(depth) if depth <= u64::from(most * k)) || ops.a.tally().is_some();
         b.counted_loop("k", depth, k, Pipeline::Stated, !few, |b, k| {
             b.fix_order();
             if !self.behind {

@@ -15,12 +15,13 @@ use super::choice::{self, Extents, Machine, Round};
 use super::error::{Reason, Res};
 use super::fragment::{self, across, down};
 use super::gemm::{self, Sums};
+use super::loader::tally::{Counted, Tally};
 use super::loader::{self, Source};
 use super::matrix::{self, MatrixForm};
 use super::tile::{Form, Tile, Types, WIDEST};
-use crate::mir::{Builder, Gen, MInst, Part, Pipeline};
-use barewave_isa::Target;
+use crate::mir::{Builder, Gen, MInst, Part, Pipeline, Type};
 use barewave_isa::matrix::{Fragment, Operand, Step};
+use barewave_isa::{Target, op};
 
 /// Side of the instructions.
 const SIDE: u32 = 16;
@@ -169,7 +170,7 @@ impl Sliced {
         let sums = if apart { 0 } else { tile.m * tile.n / self.matrix.op.shape.lanes as u32 };
         let vgprs = sums + self.steps * (down + across) * dwords + turned.max(4) + OTHERS;
         let rows = self.rows_at_once(tile).unwrap_or(tile.m);
-        let lds = self.waves * rows * self.pitch(tile);
+        let lds = self.room(tile);
         // Each sum is written and read, and waves wait for each other and for LDS.
         let moved = f64::from(2 * self.waves * tile.m * tile.n * 4) / (machine.lds * f64::from(t.simds));
         let behind = moved + f64::from(tile.m / rows) * 2.0 * choice::lds_answer(target);
@@ -188,8 +189,38 @@ impl Sliced {
         }
     }
 
+    /// No two lanes of a wave have the same elements of the left operand.
+    pub fn has_lanes_apart(&self) -> bool {
+        let left = self.matrix.operand(Operand::A);
+        left.is_some_and(|a| a.lanes.iter().all(|s| s.row > 0 || s.col > 0))
+    }
+
+    /// Workitems that share a row of the left operand.
+    pub fn members(&self) -> u32 {
+        self.waves * self.groups
+    }
+
+    /// Bytes of LDS in which sums meet.
+    pub fn room(&self, tile: &Tile) -> u32 {
+        self.waves * self.rows_at_once(tile).unwrap_or(tile.m) * self.pitch(tile)
+    }
+
     /// Multiplies over a depth, a multiple of the tile's, and gives the sums of all waves.
-    pub fn multiply(&self, w: &mut Writer, tile: &Tile, (left, right): (Source, Source), depth: u32) -> Res<Sums> {
+    pub fn multiply(&self, w: &mut Writer, tile: &Tile, sources: (Source, Source), depth: u32) -> Res<Sums> {
+        let nothing = |_: &mut Writer, _: &Tally| Ok(None::<()>);
+        self.multiply_and_count(w, tile, sources, depth, None, nothing).map(|(sums, _)| sums)
+    }
+
+    /// The same. Where `center` is given the left operand's rows are counted, and `behind` is told of them before sums meet.
+    pub fn multiply_and_count<T>(
+        &self,
+        w: &mut Writer,
+        tile: &Tile,
+        (left, right): (Source, Source),
+        depth: u32,
+        center: Option<bool>,
+        behind: impl FnOnce(&mut Writer, &Tally) -> Res<Option<T>>,
+    ) -> Res<(Sums, Option<T>)> {
         if right.w_stride == 1 && self.columns == 1 || left.k_stride != 1 {
             return Err(Reason::Malformed("lines that lie otherwise"));
         }
@@ -197,12 +228,21 @@ impl Sliced {
         let b = &mut w.b;
         let mut left = Strip::new(b, self, tile, left, tile.m, 1);
         let mut right = Strip::new(b, self, tile, right, tile.n, self.columns);
+        let tally = center.map(|center| left.count_rows(b, self, tile.types.storage, center));
         b.counted_loop("k", depth, tile.k, Pipeline::Stated, false, |b, _| {
             b.fix_order();
             let mut loads = Vec::new();
             for set in 0..self.steps as usize {
                 b.stage(MULTIPLY);
-                let products = b.aside(|b| self.step(b, tile, &sums.parts, (&left, &right), set));
+                let mut products = b.aside(|b| self.step(b, tile, &sums.parts, (&left, &right), set));
+                if let Some(tally) = &tally {
+                    let counts = b.aside(|b| left.count(b, tally, set));
+                    if tally.changes() {
+                        products.splice(0..0, counts);
+                    } else {
+                        loads.extend(counts);
+                    }
+                }
                 // Registers are loaded again among the products of those behind them.
                 b.spread(products, loads);
                 b.stage(LOAD);
@@ -214,7 +254,9 @@ impl Sliced {
             b.append(loads);
             b.stage(MULTIPLY);
         });
-        Ok(self.meet(w, tile, &sums))
+        w.b.lds_of_at_least(self.room(tile));
+        let found = tally.map_or(Ok(None), |tally| behind(w, &tally))?;
+        Ok((self.meet(w, tile, &sums), found))
     }
 
     /// Multiplies what was loaded for a step.
@@ -237,7 +279,6 @@ impl Sliced {
         let rows = self.rows_at_once(tile).unwrap_or(tile.m);
         let (pitch, across_tiles) = (self.pitch(tile), tile.n / SIDE);
         let of_wave = rows * pitch;
-        w.b.lds_of_at_least(self.waves * of_wave);
         let item = w.b.workitem_id();
         let Some(one) = self.matrix.op.fragment(Operand::D) else {
             return Sums { parts: Vec::new(), per: 1, dwords: 1 };
@@ -319,6 +360,9 @@ struct Strip {
     columns: u32,
     /// k of a lane in a step.
     depth: u32,
+    /// Which elements a lane has, of a fragment whose rows are k, and the first one's k.
+    share: Fragment,
+    k_first: Part,
     /// Offset of the lane's first element in the step that is loaded next, and bytes to the wave's next one.
     at: Part,
     next: u32,
@@ -341,7 +385,7 @@ impl Strip {
         let waves = (0..form.waves.trailing_zeros()).map(|bit| down(step << bit));
         let share = Fragment { lane: lane.chain(waves).collect(), position: Vec::new(), bits: 32, spacing: 32 };
         let item = b.workitem_id();
-        let (_, at) = loader::first_element(b, &src, &share, item, bytes.trailing_zeros());
+        let (k_first, at) = loader::first_element(b, &src, &share, item, bytes.trailing_zeros());
         let at = b.to_vector(at);
         // The lane's place moves.
         let moved = b.v(1);
@@ -367,7 +411,33 @@ impl Strip {
         let set = |b: &mut Builder| (0..registers).map(|_| b.v(dwords as u8)).collect();
         let sets = (0..form.steps).map(|_| set(b)).collect();
         let next = form.waves * step * src.k_stride * bytes;
-        Strip { src, bytes, columns, depth, at: moved, next, starts, loads, sets }
+        Strip { src, bytes, columns, depth, share, k_first, at: moved, next, starts, loads, sets }
+    }
+
+    /// Begins to count rows that lie along k.
+    fn count_rows(&self, b: &mut Builder, form: &Sliced, dtype: Type, center: bool) -> Tally {
+        let rows = (0..self.sets[0].len() as u32).map(|i| i * SIDE).collect();
+        let counted =
+            Counted { dtype, share: &self.share, rows, members: form.members(), own: self.depth, words: true };
+        let ahead = b.mul(self.k_first, self.bytes);
+        let start = b.sub(self.at, ahead);
+        Tally::new(b, counted, center, |b, row| {
+            let byte = row * self.src.w_stride * self.bytes;
+            let far = byte / REACH * REACH;
+            let soff = self.starts.iter().find(|s| s.0 == far).map_or(self.starts[0].1, |s| s.1);
+            let near = if self.starts.iter().any(|s| s.0 == far) { byte - far } else { byte };
+            match self.bytes {
+                4 => b.load(self.src.buf, 1, start, soff, near),
+                _ => b.load_op(op::BUFFER_LOAD_USHORT, self.src.buf, start, soff, near),
+            }
+        })
+    }
+
+    /// Counts what was loaded into a set.
+    fn count(&self, b: &mut Builder, tally: &Tally, set: usize) {
+        for (number, reg) in self.sets[set].iter().enumerate() {
+            tally.add(b, number, &[*reg], self.depth);
+        }
     }
 
     /// Loads the wave's next step into a set of registers.

@@ -16,7 +16,9 @@ use super::address::Offset;
 use super::choice::{Extents, Split};
 use super::error::{Reason, Res};
 use super::gemm::{self, Sums, Walk};
+use super::loader::tally::{Levels, Tally};
 use super::normed::Finish;
+use super::standardized::Rows;
 use super::tile::{Form, Tile};
 use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer, winograd};
 use crate::graph::view::View;
@@ -119,6 +121,16 @@ pub(super) struct Product<'a> {
     pub extents: Extents,
     /// What comes behind it.
     pub finish: Option<&'a Finish<'a>>,
+    /// Its rows, where they are to be normalised, and what was counted or is known of them.
+    pub rows: Option<(&'a Rows<'a>, Known)>,
+}
+
+/// What there is to know of rows that are normalised.
+pub(super) enum Known {
+    /// What a workgroup has counted.
+    Counted(Tally),
+    /// All.
+    Levels(Levels),
 }
 
 /// Stores a product and ends its kernel; where the depth is shared, in the last of the workgroups that share it. `outer` gives an
@@ -126,26 +138,31 @@ pub(super) struct Product<'a> {
 pub(super) fn store(
     mut w: Writer,
     cx: &Cx,
-    p: &Product,
+    mut p: Product,
     part: DepthPart,
     outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<Vec<Kernel>> {
-    let (e, tile) = (&p.extents, p.tile);
+    let (e, tile) = (p.extents, p.tile);
     let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
     let grid = [tiles(e.n, tile.n), tiles(e.m, tile.m), e.batches as u32 * part.split.count];
     let grid = part.split.band.map_or(grid, |band| [band, grid[0], grid[1] / band]);
     let flops = 2 * (e.batches * e.m * e.n * e.k) as u64;
     let done = w.b.label();
     let Some(number) = part.number else {
-        let (counters, columns) = end(&mut w, cx, p, &p.sums, 0, done, outer)?;
+        let (counters, columns) = end(&mut w, cx, &p, 0, done, outer)?;
         if p.finish.is_some() {
             w.b.place(done, "done");
         }
         return Ok(vec![Kernel { counters, sharing: [columns, 1, 1], ..w.finish(grid, flops) }]);
     };
+    // What was counted of rows is added like what was multiplied.
+    let own = p.sums.parts.len();
+    if let Some((_, Known::Counted(tally))) = &p.rows {
+        p.sums.parts.extend(tally.parts());
+    }
     let shared = Shared {
         threads: tile.threads(),
-        dwords: tile.sums(),
+        dwords: p.sums.parts.iter().map(|x| u32::from(x.len)).sum(),
         count: part.split.count,
         tiles: [grid[0], grid[1], e.batches as u32],
     };
@@ -156,15 +173,22 @@ pub(super) fn store(
     let place = shared.place(&mut w, p.z);
     let workspace = w.workspace(shared.bytes());
     shared.leave(&mut w, workspace, &place, number, &p.sums.parts);
-    if p.finish.is_some() || matches!(p.tile.form, Form::Winograd { .. }) {
+    if p.finish.is_some() || p.rows.is_some() || matches!(p.tile.form, Form::Winograd { .. }) {
         // What comes behind is for whole workgroups.
         let at = w.b.mul(place.item, 4u32);
         count_workgroup(&mut w, at, tile.threads(), shared.count - 1, done);
     } else {
         shared.count_in(&mut w, &place, shared.count - 1, done);
     }
-    let sums = shared.add(&mut w, workspace, &place, tile.types.accumulate, &p.sums);
-    let (finished, columns) = end(&mut w, cx, p, &sums, shared.counters(), done, outer)?;
+    // What was counted takes registers, too.
+    let in_flight = if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT };
+    p.sums = shared.add(&mut w, (workspace, in_flight), &place, tile.types.accumulate, &p.sums);
+    let counted = p.sums.parts.split_off(own);
+    p.rows = p.rows.map(|(rows, known)| match known {
+        Known::Counted(tally) => (rows, Known::Counted(tally.with_parts(counted))),
+        known => (rows, known),
+    });
+    let (finished, columns) = end(&mut w, cx, &p, shared.counters(), done, outer)?;
     w.b.place(done, "done");
     let sharing = [columns, 1, shared.count];
     let kernel = w.finish(grid, flops);
@@ -177,17 +201,21 @@ fn end(
     w: &mut Writer,
     cx: &Cx,
     p: &Product,
-    sums: &Sums,
     before: usize,
     done: BlockId,
     outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<(usize, u32)> {
     if let Form::Winograd { .. } = p.tile.form {
-        winograd::store(w, cx, p.tile, sums, p.first)?;
+        winograd::store(w, cx, p.tile, &p.sums, p.first)?;
         return Ok((0, 1));
     }
+    let levels = match &p.rows {
+        Some((rows, Known::Counted(tally))) => Some((*rows, rows.end(w, p.tile, tally, p.first.0, &p.extents)?)),
+        Some((rows, Known::Levels(levels))) => Some((*rows, *levels)),
+        None => None,
+    };
     w.b.stores_for_device(p.finish.is_some());
-    gemm::store(w, cx, p.tile, sums, &p.walk, p.first, outer)?;
+    gemm::store(w, cx, (p.tile, &p.sums), &p.walk, p.first, levels, outer)?;
     w.b.stores_for_device(false);
     p.finish.map_or(Ok((0, 1)), |f| f.write(w, p, before, done))
 }
@@ -318,8 +346,8 @@ impl Shared {
         b.branch_lt(before, others, done);
     }
 
-    /// Adds all parts.
-    fn add(&self, w: &mut Writer, from: Buffer, place: &Place, ty: Type, like: &Sums) -> Sums {
+    /// Adds all parts, with so many dwords of a workitem in flight.
+    fn add(&self, w: &mut Writer, (from, in_flight): (Buffer, u32), place: &Place, ty: Type, like: &Sums) -> Sums {
         let parts: Vec<Part> = like.parts.iter().map(|p| w.b.v(p.len)).collect();
         let sums = Sums { parts, ..*like };
         for p in &sums.parts {
@@ -329,7 +357,7 @@ impl Shared {
         let lanes: Vec<Part> =
             (1..=4).map(|dwords| if dwords == 3 { place.lane } else { w.b.mul(place.lane, dwords * 4) }).collect();
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
-        let rounds = self.count.div_ceil((IN_FLIGHT / self.dwords).max(1));
+        let rounds = self.count.div_ceil((in_flight / self.dwords).max(1));
         let together = self.count.div_ceil(rounds);
         w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
             let start = b.mad(first, self.part(), place.group);
@@ -339,7 +367,7 @@ impl Shared {
                 b.device_load(from, piece.len, lane, *start, before * 4 * self.threads)
             };
             // Pieces of 4 dwords at most; of large sums not all at once.
-            for some in pieces.chunks((IN_FLIGHT / 4) as usize) {
+            for some in pieces.chunks((in_flight / 4) as usize) {
                 let of_part = |b: &mut Builder, s: &Part| some.iter().map(|p| load(b, p, s)).collect::<Vec<_>>();
                 let loaded: Vec<Vec<Part>> = starts.iter().map(|s| of_part(b, s)).collect();
                 for ((sum, _), new) in loaded.iter().flat_map(|l| some.iter().zip(l)) {

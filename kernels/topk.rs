@@ -1,25 +1,28 @@
-//! The best elements of lines: a team of lanes holds a piece of a line in registers, and finds one element a round.
+//! The best elements of lines: a team of lanes holds a piece of a line in registers, and finds one element a round, or sorts all of them.
 //!
 //! Elements become keys, whole numbers of which a larger one is a better element and no two are equal: the order of the element's bits, and
 //! behind it its place, where the first counts. Floats of 16 bits leave so many zeros behind their bits as f32 that the place fits in the same
-//! word; other elements take two. Registers are never written again: with `below` one less than the key that was
-//! found last, `below - key` is smallest, without a sign, for the next one, and for all that were found before it is larger than `below`.
+//! word; others take one more than the element. Few of short pieces are found in rounds, in which registers are never written again: with
+//! `below` one less than the key that was found last, `below - key` is smallest, without a sign, for the next one, and for all that were
+//! found before it is larger than `below`. Else a workgroup sorts ([`sorted`]).
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
-use super::reduce::{apply, held, literal, scalar_loop};
+use super::float::Float;
+use super::reduce::{apply, literal, scalar_loop};
+use super::sorted::{self, Key, Team};
 use super::values::{self, Kind, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, pointwise};
 use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::TopK;
-use crate::mir::{Gen, Part, Type};
+use crate::mir::{Builder, Gen, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
 const WORKGROUP: u32 = 256;
 
 /// Elements that a lane holds, if the team can be as large as that.
-const HELD: usize = 16;
+const HELD: usize = sorted::EACH as usize;
 
 /// Low bits of a key of one word: the place in a piece, from the end.
 const PLACE: u32 = 0x1fff;
@@ -35,6 +38,8 @@ struct Shape {
     loads: u32,
     /// Of so many neighbours, those of each piece, and how many pieces have one more.
     units: [u32; 2],
+    /// It is sorted.
+    sorted: bool,
 }
 
 impl Shape {
@@ -50,8 +55,17 @@ impl Shape {
             *width == 1 || even && aligned && width * t.size() <= 16 && longest > 2 * width
         };
         let width = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
-        let (units, most) = (longest / width, cx.target.info().wave_size);
+        let (units, wave) = (longest / width, cx.target.info().wave_size);
         let loads = |team: u32| (units as u32).div_ceil(team);
+        let split = [n / width / pieces, n / width % pieces].map(|u| u as u32);
+        debug_assert!(k * pieces <= n);
+        let sorted = !TopK::in_rounds(t, longest, k);
+        if sorted {
+            let least = (longest.div_ceil(HELD) as u32).next_power_of_two();
+            let team = if loads(least) as usize * width > HELD { 2 * least } else { least };
+            return Ok(Shape { width, team, loads: loads(team), units: split, sorted });
+        }
+        let most = wave;
         let lanes = (cx.target.cus() * 4 * most) as usize;
         let mut team = 1;
         while team < most
@@ -60,39 +74,53 @@ impl Shape {
         {
             team *= 2;
         }
-        debug_assert!(k * pieces <= n);
-        let units = [n / width / pieces, n / width % pieces].map(|u| u as u32);
-        Ok(Shape { width, team, loads: loads(team), units })
+        Ok(Shape { width, team, loads: loads(team), units: split, sorted })
     }
 }
 
-/// The type of keys: of one word for floats of 16 bits and less, and integers of these.
-fn key_type(t: DType) -> DType {
-    if t.size() <= 2 { DType::U32 } else { DType::U64 }
+/// Keys of one word: those of floats of 16 bits and less, and integers of these.
+fn is_word(t: DType) -> bool {
+    t.size() <= 2
 }
 
-/// A number of 32 bits whose order without a sign is that of elements: larger is better.
-fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Part> {
+/// A whole number without a sign, in words of which the lowest is first, whose order is that of elements: larger is better.
+fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Vec<Part>> {
     let b = &mut w.b;
-    let x = x.reg(b);
+    let x = x.whole(b);
     let top = 1u32 << 31;
-    let code = match kind(t) {
-        Kind::Float => {
-            // Zeros become one.
-            let bits = b.op(Gen::Add.of(Type::F32), &[0u32.into(), x.into()]);
-            let sign = b.op(op::V_ASHRREV_I32, &[31u32.into(), bits.into()]);
-            let turned = b.generic(Gen::Or.of(Type::B32), &[top.into(), sign.into()]);
-            let code = b.generic(Gen::Xor.of(Type::B32), &[turned.into(), bits.into()]);
-            let nan = b.op(Gen::CmpUnordered.of(Type::F32), &[x.into(), x.into()]);
+    let float = |b: &mut Builder, ty: Type, x: Part| {
+        // Zeros become one.
+        let zero = Float(ty).constant(b, 0.0);
+        let bits = b.op(Gen::Add.of(ty), &[zero, x.into()]);
+        let nan = b.op(Gen::CmpUnordered.of(ty), &[x.into(), x.into()]);
+        let high = bits.dword(bits.len - 1);
+        let sign = b.op(op::V_ASHRREV_I32, &[31u32.into(), high.into()]);
+        let turned = b.generic(Gen::Or.of(Type::B32), &[top.into(), sign.into()]);
+        let words = (0..bits.len).map(|d| {
+            let by = if d + 1 == bits.len { turned } else { sign };
+            let code = b.generic(Gen::Xor.of(Type::B32), &[by.into(), bits.dword(d).into()]);
             b.select(nan, u32::MAX, code)
-        }
-        Kind::Int { signed } => {
-            let x = if t.size() <= 2 { b.shl(x, 16u32) } else { x };
-            if signed { b.generic(Gen::Xor.of(Type::B32), &[top.into(), x.into()]) } else { x }
-        }
-        _ => return Err(Reason::Operation { op: "TopK".into(), dtype: t }),
+        });
+        words.collect()
     };
-    Ok(if largest { code } else { b.generic(Gen::Not.of(Type::B32), &[code.into()]) })
+    let whole = |b: &mut Builder, signed: bool, x: Part| {
+        let mut words: Vec<Part> = (0..x.len).map(|d| x.dword(d)).collect();
+        if let Some(high) = words.last_mut().filter(|_| signed) {
+            *high = b.generic(Gen::Xor.of(Type::B32), &[top.into(), (*high).into()]);
+        }
+        words
+    };
+    let code: Vec<Part> = match kind(t) {
+        Kind::Float | Kind::Double => float(b, values::computed(t), x),
+        Kind::Int { signed } => {
+            let x = if is_word(t) { b.shl(x, 16u32) } else { x };
+            whole(b, signed, x)
+        }
+        Kind::Long { signed } => whole(b, signed, x),
+        Kind::Bool => return Err(Reason::Operation { op: "TopK".into(), dtype: t }),
+    };
+    let turn = |x: Part| if largest { x } else { b.generic(Gen::Not.of(Type::B32), &[x.into()]) };
+    Ok(code.into_iter().map(turn).collect())
 }
 
 /// The smallest of words.
@@ -143,14 +171,64 @@ fn least_of_team(w: &mut Writer, team: u32, all: &[Vec<Part>]) -> Res<Part> {
     Ok(pair)
 }
 
+/// Keys in registers, of which the best one is found again and again.
+struct Rounds {
+    keys: Vec<Part>,
+    /// One less than the key that was found last.
+    below: Part,
+    team: u32,
+    member: Part,
+}
+
+impl Rounds {
+    fn new(w: &mut Writer, keys: Vec<Key>, team: u32, member: Part) -> Res<Rounds> {
+        let whole = |w: &mut Writer, key: Key| match key[..] {
+            [word] => word,
+            _ => {
+                let all = w.b.v(key.len() as u8);
+                for (d, word) in (0..).zip(key) {
+                    w.b.copy_into(all.dword(d), word);
+                }
+                all
+            }
+        };
+        let keys: Vec<Part> = keys.into_iter().map(|key| whole(w, key)).collect();
+        let below = w.b.v(keys.first().map_or(1, |key| key.len));
+        for d in 0..below.len {
+            w.b.copy_into(below.dword(d), u32::MAX);
+        }
+        Ok(Rounds { keys, below, team, member })
+    }
+
+    /// The low words of so many of the best keys that are left, one of each lane.
+    fn best(&self, w: &mut Writer, count: u32) -> Res<Part> {
+        let key = if self.below.len == 1 { DType::U32 } else { DType::U64 };
+        let one = literal(w, key, Scalar::Int(1))?;
+        let kept = w.b.to_vector(0u32);
+        scalar_loop(w, "rounds", count, |w, round| {
+            let all: Vec<Vec<Part>> = self.keys.iter().map(|x| apart(w, self.below, *x)).collect();
+            let found = least_of_team(w, self.team, &all)?;
+            let found = apply(w, key, Binary::Sub, self.below, Value::of(key, found))?;
+            let mine = w.b.op(Gen::CmpEq.of(Type::U32), &[round.into(), self.member.into()]);
+            let next = w.b.select(mine, found.dword(0), kept);
+            w.b.copy_into(kept, next);
+            let next = apply(w, key, Binary::Sub, found, one)?;
+            w.b.copy_into(self.below, next);
+            Ok(())
+        })?;
+        Ok(kept)
+    }
+}
+
 pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
     let (input, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
     let (outer, t) = (input.rank() - 1, cx.dtype(Arg::Input(0)));
     let [.., pieces, k] = out.dims[..] else { return Err(Reason::Malformed("no pieces")) };
     let count: usize = out.dims[..=outer].iter().product();
     let shape = Shape::of(cx, count)?;
-    let (team, width, key) = (shape.team, shape.width as u32, key_type(t));
-    let mut w = cx.kernel(WORKGROUP);
+    let (team, width) = (shape.team, shape.width as u32);
+    let workgroup = if shape.sorted { team.max(cx.target.info().wave_size) } else { WORKGROUP };
+    let mut w = cx.kernel(workgroup);
     let index = pointwise::linear_index(&mut w.b);
     let member = w.b.and(index, team - 1);
     let line = w.b.shr(index, team.trailing_zeros());
@@ -196,65 +274,49 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         }
         loaded.push((values::load_some(&mut w.b, t, buf, at, width), inside));
     }
-    let mut keys = Vec::new();
+    let mut keys: Vec<Key> = Vec::new();
     for (l, (values, inside)) in (0..).zip(loaded) {
         for (v, x) in (0..).zip(values) {
-            let code = code(&mut w, t, x, largest)?;
+            let mut key = code(&mut w, t, x, largest)?;
             let own = l * team * width + v;
-            let b = &mut w.b;
-            let found = match key {
-                DType::U32 => {
-                    let low = b.sub(PLACE - own, from_member);
-                    let high = b.and(code, !PLACE);
-                    b.generic(Gen::Or.of(Type::B32), &[high.into(), low.into()])
-                }
-                _ => {
-                    let pair = b.v(2);
-                    let low = b.sub(u32::MAX - own, from_member);
-                    b.copy_into(pair.dword(0), low);
-                    b.copy_into(pair.dword(1), code);
-                    pair
-                }
-            };
-            keys.push(match inside {
-                Some(mask) => {
-                    let none = literal(&mut w, key, Scalar::Int(0))?.whole(&mut w.b);
-                    values::select(&mut w.b, mask, Value::of(key, found), Value::of(key, none)).whole(&mut w.b)
-                }
-                None => found,
-            });
+            if is_word(t) {
+                let low = w.b.sub(PLACE - own, from_member);
+                let high = w.b.and(key[0], !PLACE);
+                key = vec![w.b.generic(Gen::Or.of(Type::B32), &[high.into(), low.into()])];
+            } else {
+                key.insert(0, w.b.sub(u32::MAX - own, from_member));
+            }
+            if let Some(mask) = inside {
+                key = key.into_iter().map(|x| w.b.select(mask, x, 0u32)).collect();
+            }
+            keys.push(key);
         }
     }
-    let all = w.b.v(values::computed(key).dwords());
-    for d in 0..all.len {
-        w.b.copy_into(all.dword(d), u32::MAX);
-    }
-    let below = held(&mut w, Value::of(key, all));
-    let one = literal(&mut w, key, Scalar::Int(1))?;
-    let present = (!(count * team as usize).is_multiple_of(WORKGROUP as usize))
+    let present = (!(count * team as usize).is_multiple_of(workgroup as usize))
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
     coords.push(None);
     let start = first.map(|f| w.b.mul(f, width));
-    for from in (0..k as u32).step_by(team as usize) {
-        let rounds = team.min(k as u32 - from);
-        let kept = w.b.to_vector(0u32);
-        scalar_loop(&mut w, "rounds", rounds, |w, round| {
-            let all: Vec<Vec<Part>> = keys.iter().map(|x| apart(w, below, *x)).collect();
-            let found = least_of_team(w, team, &all)?;
-            let found = apply(w, key, Binary::Sub, below, Value::of(key, found))?;
-            let mine = w.b.op(Gen::CmpEq.of(Type::U32), &[round.into(), member.into()]);
-            let next = w.b.select(mine, found.dword(0), kept);
-            w.b.copy_into(kept, next);
-            let next = apply(w, key, Binary::Sub, found, one)?;
-            w.b.copy_into(below, next);
-            Ok(())
-        })?;
-        let place = match key {
-            DType::U32 => {
-                let low = w.b.and(kept, PLACE);
-                w.b.sub(PLACE, low)
-            }
-            _ => w.b.generic(Gen::Not.of(Type::B32), &[kept.into()]),
+    let mut rounds = None;
+    let mut in_order = Vec::new();
+    if shape.sorted {
+        let none = w.b.to_vector(0u32);
+        let words = keys[0].len();
+        keys.resize(HELD, vec![none; words]);
+        in_order = Team { lanes: team, workgroup, member }.sort(&mut w, keys, k as u32)?;
+    } else {
+        rounds = Some(Rounds::new(&mut w, keys, team, member)?);
+    }
+    for (turn, from) in (0..k as u32).step_by(team as usize).enumerate() {
+        let count = team.min(k as u32 - from);
+        let kept = match &rounds {
+            Some(rounds) => rounds.best(&mut w, count)?,
+            None => in_order[turn],
+        };
+        let place = if is_word(t) {
+            let low = w.b.and(kept, PLACE);
+            w.b.sub(PLACE, low)
+        } else {
+            w.b.generic(Gen::Not.of(Type::B32), &[kept.into()])
         };
         let place = start.map_or(place, |s| w.b.add(s, place));
         let number = w.b.add(member, from);
@@ -270,7 +332,7 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         let dtype = cx.dtype(Arg::Output);
         let buf = w.buffer(cx, Arg::Output)?;
         let mut at = address::offset(&mut w.b, out, dtype.size(), &coords);
-        let ranked = (rounds < team).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(k as u32).into(), number.into()]));
+        let ranked = (count < team).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(k as u32).into(), number.into()]));
         let inside = match (present, ranked) {
             (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
             (x, y) => x.or(y),
@@ -281,6 +343,6 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         }
         values::store(&mut w.b, dtype, buf, at, result);
     }
-    let workgroups = (count as u64 * u64::from(team)).div_ceil(u64::from(WORKGROUP));
+    let workgroups = (count as u64 * u64::from(team)).div_ceil(u64::from(workgroup));
     Ok(vec![w.finish([workgroups as u32, 1, 1], (count * k) as u64)])
 }

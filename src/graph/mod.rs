@@ -41,6 +41,7 @@ mod resolve;
 mod rules;
 mod shapes;
 mod sparse;
+mod standardize;
 mod store;
 mod sums;
 pub mod view;
@@ -65,6 +66,7 @@ pub(crate) use partial::in_pieces;
 pub use precision::in_type;
 pub use shapes::Note;
 pub(crate) use sparse::sparse_factors;
+pub(crate) use standardize::{Turned, standardize};
 pub(crate) use sums::sum_convolutions;
 pub(crate) use windows::join_windows;
 

@@ -76,7 +76,7 @@ macro_rules! chip {
 
 chip! {
     cus shader_engines dies boost_mhz sustained_mhz burst_us burst_drop dram_gbs dram_share mall_mib mall_writes mall_bytes_clk l2_mib l2_bytes_clk l2_share
-    l1_kib l1_line l1_bytes_clk lds_banks lds_bytes_clk lds_gathers lds_latency smem_hit smem_cold l1_hit l2_hit mall_hit dram vmem_cold
+    l1_kib l1_line l1_bytes_clk lds_banks lds_bytes_clk lds_gathers lds_latency smem_hit smem_cold l1_hit l2_hit mall_hit dram vmem_cold vmem_crowd
     snapshot_clk snapshot_cold
     valu_to_memory valu_to_scalar salu_to_memory salu_to_branch salu_to_valu_scalar branch_taken vector_queue vector_retire scalar_read wait_release lds_backlog memory_backlog
     code_line code_lines matrix_shadow launch_us dispatch_clk validated

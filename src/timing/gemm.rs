@@ -251,7 +251,7 @@ impl Gemm {
         let answers = steps * chip.lds_latency;
         let (least, exposed) = if self.local_prefetch { (answers * STEP, 0.0) } else { (0.0, answers * STEP_WAIT) };
         let own = together([work / (rate * (waves / place.simds).min(1.0)), lds, l1, least], ALONE) + SYNC + exposed;
-        let latency = (chip.dram + chip.vmem_cold) / 2.0;
+        let latency = (chip.dram + chip.vmem_cold + chip.vmem_crowd / 2.0) / 2.0;
         let alone = match self.prefetch > 0.0 {
             true => own.max(latency * EXPOSED / self.prefetch.max(1.0)),
             false => own + latency,

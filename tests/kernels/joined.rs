@@ -14,12 +14,17 @@ const TARGETS: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"]
 
 /// Runs a model everywhere; gives what the interpreter makes of it, and how many launches are products with normalised rows.
 fn outputs(b: &Builder, what: &str, most: f64) -> (Vec<HostTensor>, usize) {
+    outputs_on(&TARGETS, b, what, most, "normed")
+}
+
+/// The same on some targets, of launches whose names begin so.
+fn outputs_on(targets: &[&str], b: &Builder, what: &str, most: f64, name: &str) -> (Vec<HostTensor>, usize) {
     let graph = fuse(&b.model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
     let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut joined = 0;
-    for target in TARGETS {
+    for target in targets {
         let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
-        joined += compiled.plan().launches.iter().filter(|l| l.kernel.starts_with("normed")).count();
+        joined += compiled.plan().launches.iter().filter(|l| l.kernel.starts_with(name)).count();
         if !drawn(&format!("{what} {target}")) {
             continue;
         }
@@ -66,7 +71,7 @@ fn products_end_in_normalisations() {
             };
             let goes_on = case % 3 > 0;
             let end = if goes_on {
-                let twice = weights(&mut b, &[n, n]);
+                let twice = typed(&mut b, &[n, n]);
                 let far = b.node("MatMul", &[&z, &twice], &[]);
                 b.node("Add", &[&y, &far], &[])
             } else {
@@ -75,6 +80,63 @@ fn products_end_in_normalisations() {
             b.output(&end);
             let (_, joined) = outputs(&b, &format!("{m} {k} {n} {t}"), most);
             assert!(joined >= 3, "{m} {k} {n} {t}: normalised at the product's end on {joined} targets");
+        }
+    }
+}
+
+#[test]
+fn products_begin_with_normalisations() {
+    // Rows, depth, columns: one tile and several, odd ones, few rows, many columns, deep ones.
+    let extents =
+        [(7, 64, 50), (1, 64, 64), (130, 128, 96), (33, 256, 257), (16, 64, 700), (4, 2048, 64), (64, 768, 192)];
+    let targets = ["gfx803", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
+    for (case, (m, k, n)) in extents.into_iter().enumerate() {
+        for (t, most) in [(DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+            let mut b = Builder::new(23, 100 + case as u64);
+            // Means of rows are up to 20 times their deviation, or about 0.
+            let far = if case % 2 == 0 { 12.0 } else { 0.1 };
+            let values = b.random(&[m, k]).to_f64();
+            let values: Vec<f64> =
+                (0..).zip(values).map(|(i, x)| x + far * f64::from(i / k as u32 % 3) - far).collect();
+            let x = b.input_of(HostTensor::from_f64(t, &[m, k], &values));
+            let weights = |b: &mut Builder, shape: &[usize]| {
+                let w = b.random(shape);
+                b.constant(HostTensor::from_f64(t, shape, &w.to_f64()))
+            };
+            let (scale, bias) = (weights(&mut b, &[k]), weights(&mut b, &[k]));
+            let z = match case % 3 {
+                2 => b.node("RMSNormalization", &[&x, &scale], &[("axis", int(-1)), ("epsilon", float(1e-3))]),
+                _ => b.node("LayerNormalization", &[&x, &scale, &bias], &[("axis", int(-1))]),
+            };
+            // Factors as they are, or turned.
+            let factors = |b: &mut Builder, turned: bool| match turned {
+                true => {
+                    let w = weights(b, &[n, k]);
+                    b.node("Transpose", &[&w], &[("perm", ints(&[1, 0]))])
+                }
+                false => weights(b, &[k, n]),
+            };
+            let w = factors(&mut b, case % 2 > 0);
+            let y = b.node("MatMul", &[&z, &w], &[]);
+            let y = b.node("Neg", &[&y], &[]);
+            // Rows that others read too, or products only.
+            let end = match case % 4 {
+                0 => y,
+                1 => {
+                    let other = factors(&mut b, false);
+                    let far = b.node("MatMul", &[&z, &other], &[]);
+                    b.node("Add", &[&y, &far], &[])
+                }
+                _ => {
+                    let back = weights(&mut b, &[n, k]);
+                    let far = b.node("MatMul", &[&y, &back], &[]);
+                    b.node("Add", &[&z, &far], &[])
+                }
+            };
+            b.output(&end);
+            let what = format!("{m} {k} {n} {t}");
+            let (_, joined) = outputs_on(&targets, &b, &what, most, "standardized");
+            assert!(joined >= 6, "{what}: {joined} products normalise their rows");
         }
     }
 }

@@ -13,6 +13,7 @@ mod moved;
 mod numerics;
 mod packed;
 mod parts;
+mod pools;
 mod products;
 mod several;
 mod slices;

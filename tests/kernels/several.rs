@@ -239,9 +239,25 @@ fn order(a: f64, b: f64) -> std::cmp::Ordering {
 
 #[test]
 fn the_best_of_lines_are_found_by_teams() {
-    // Teams of a lane, of rows, of waves; whole lines, lines of odd lengths, along other axes, pieces even and not.
+    // Teams of a lane, of rows, of waves, of several waves; whole lines, lines of odd lengths, along other axes, pieces even and not; in
+    // rounds and sorted, and merged.
     let (f16, f32, bf16, i8) = (DType::F16, DType::F32, DType::BF16, DType::I8);
-    let kinds = [(1, f16), (0, f32), (1, f32), (0, bf16), (1, i8), (0, DType::U16), (1, DType::I32), (0, DType::U8)];
+    let (f64, i64) = (DType::F64, DType::I64);
+    let kinds = [
+        (1, f16),
+        (0, f32),
+        (1, f32),
+        (0, bf16),
+        (1, i8),
+        (0, DType::U16),
+        (1, DType::I32),
+        (0, DType::U8),
+        (1, f64),
+        (0, i64),
+        (0, f64),
+        (1, DType::U64),
+        (1, i64),
+    ];
     let shapes = [
         ([37, 80, 1], 1, 1),
         ([1, 1000, 1], 1, 50),
@@ -252,9 +268,19 @@ fn the_best_of_lines_are_found_by_teams() {
         ([2, 2053, 1], 1, 40),
         ([1, 4096, 2], 1, 5),
         ([70, 16, 1], 0, 9),
+        ([1, 17, 1], 1, 17),
+        ([3, 300, 1], 1, 200),
+        ([1, 600, 3], 1, 130),
+        ([9, 1024, 1], 1, 1024),
+        ([1, 2000, 1], 1, 2000),
+        ([2, 4096, 1], 1, 150),
+        ([1, 8400, 1], 1, 300),
+        ([2, 4999, 1], 1, 4999),
+        ([1, 9000, 2], 1, 2500),
+        ([1, 4097, 1], 1, 2048),
     ];
     for (i, (shape, axis, k)) in shapes.into_iter().enumerate() {
-        for (largest, dtype) in [kinds[i % 8], kinds[(i + 3) % 8]] {
+        for (largest, dtype) in [0, 3, 8].map(|more| kinds[(i + more) % kinds.len()]) {
             let mut b = Builder::new(17, 13);
             let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
             let data: Vec<f64> = (0..shape.iter().product())

@@ -11,11 +11,16 @@ pub const TARGETS: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx12
 
 /// Runs a model everywhere; gives what the interpreter makes of it. `most` bounds the error by the largest magnitude.
 pub fn outputs(b: &Builder, what: &str, most: f64) -> Vec<HostTensor> {
+    outputs_on(b, what, most, &TARGETS)
+}
+
+/// The same on these targets.
+pub fn outputs_on(b: &Builder, what: &str, most: f64, targets: &[&str]) -> Vec<HostTensor> {
     let mut model = b.model.clone();
     model.expand();
     let graph = fuse(&model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
     let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
-    for target in TARGETS.into_iter().filter(|t| drawn(&format!("{what} {t}"))) {
+    for target in targets.iter().filter(|t| drawn(&format!("{what} {t}"))) {
         let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
         for (g, w) in got.iter().zip(&want) {
             assert_eq!((g.shape(), g.dtype()), (w.shape(), w.dtype()), "{what} {target}");

@@ -15,6 +15,7 @@ mod reduce;
 mod scan;
 mod softmax;
 mod sparse;
+mod standardized;
 mod topk;
 mod window;
 
@@ -30,6 +31,7 @@ pub use reduce::{Reduce, ReduceOp};
 pub use scan::Scan;
 pub use softmax::Softmax;
 pub use sparse::Sparse;
+pub use standardized::{MadeRows, Standardized};
 pub use topk::TopK;
 pub use window::Window;
 
@@ -78,6 +80,8 @@ pub enum StepKind {
     Normalize(Normalize),
     /// A matrix product and the normalisation of its rows.
     Normed(Normed),
+    /// A matrix product of normalised rows.
+    Standardized(Standardized),
     /// A program for each element.
     Program(Program),
     /// A recurrent layer.
@@ -103,6 +107,7 @@ impl Deref for StepKind {
             StepKind::Packed(k) => k,
             StepKind::Normalize(k) => k,
             StepKind::Normed(k) => k,
+            StepKind::Standardized(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
             StepKind::TopK(k) => k,

@@ -156,7 +156,12 @@ impl Coder {
 
     /// A literal of some type.
     pub fn constant(&mut self, dtype: DType, value: f64) -> Val {
-        self.push(Source::Operation(Op::Const(Scalar::of(dtype, value))), dtype)
+        self.literal(dtype, Scalar::of(dtype, value))
+    }
+
+    /// The same, of any value of the type.
+    pub fn literal(&mut self, dtype: DType, value: Scalar) -> Val {
+        self.push(Source::Operation(Op::Const(value)), dtype)
     }
 
     /// A literal `i32`.

@@ -20,11 +20,19 @@ pub struct TopK {
 
 impl TopK {
     /// Elements of a piece, at most.
-    pub const LONGEST: usize = 1024;
+    pub const LONGEST: usize = 4096;
 
-    /// Whether elements of a type are ranked: those that 32 bits hold.
+    /// Elements of a piece whose best ones are found one by one, at most, and how many of these.
+    pub const IN_ROUNDS: (usize, usize) = (1024, 48);
+
+    /// Whether the best `k` of so many elements are found one by one, not by sorting: no more than that, which 32 bits hold.
+    pub fn in_rounds(dtype: DType, elements: usize, k: usize) -> bool {
+        dtype.size() <= 4 && elements <= TopK::IN_ROUNDS.0 && k <= TopK::IN_ROUNDS.1
+    }
+
+    /// Whether elements of a type are ranked.
     pub fn ranks(dtype: DType) -> bool {
-        !matches!(dtype, DType::F64 | DType::I64 | DType::U64 | DType::Str | DType::Bool)
+        !matches!(dtype, DType::Str | DType::Bool)
     }
 
     /// First element, and how many there are, of one of so many pieces of `n` elements: the first pieces have one more than others.

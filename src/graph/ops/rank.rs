@@ -26,52 +26,7 @@ struct Best {
     largest: bool,
 }
 
-/// Where the best of lines of `n` elements are, in type `dtype`, the best one first and of equal ones the first: by each element's rank, for which it
-/// is compared with all of its line.
-fn best(
-    cx: &mut Lowering<'_>,
-    data: &Access,
-    [outer, n, inner]: [usize; 3],
-    &Best { k, largest }: &Best,
-    dtype: DType,
-) -> Access {
-    let line = |c: &mut Coder, i: Val| {
-        let (o, q) = (c.coord(0), c.coord(2));
-        c.place(&[o, i, q], &[outer, n, inner])
-    };
-    // How many elements come before this one: the better ones, and equal ones that stand before it.
-    let ranks = cx.program(vec![data.clone()], &[outer, n, inner], |c| {
-        let me = c.coord(1);
-        let at = line(c, me);
-        let mine = c.load(0, at);
-        c.sum(DType::I32, n, |c, i| {
-            let at = line(c, i);
-            let other = c.load(0, at);
-            let (better, worse) =
-                if largest { (c.lt(mine, other), c.lt(other, mine)) } else { (c.lt(other, mine), c.lt(mine, other)) };
-            let (one, zero) = (c.int(1), c.int(0));
-            let first = c.lt(i, me);
-            let equal = c.select(first, one, zero);
-            let equal = c.select(worse, zero, equal);
-            c.select(better, one, equal)
-        })
-    });
-    let ranks = cx.stored_access(ranks);
-    let places = cx.program(vec![ranks], &[outer, k, inner], |c| {
-        let wanted = c.coord(1);
-        let place = c.sum(DType::I32, n, |c, i| {
-            let at = line(c, i);
-            let rank = c.load(0, at);
-            let hit = c.eq(rank, wanted);
-            let zero = c.int(0);
-            c.select(hit, i, zero)
-        });
-        c.cast(place, dtype)
-    });
-    cx.stored_access(places)
-}
-
-/// The elements of lines that [`best`] has found.
+/// The elements of lines at places.
 fn found(cx: &mut Lowering<'_>, data: &Access, places: &Access, [outer, n, inner]: [usize; 3], k: usize) -> Lazy {
     cx.program(vec![data.clone(), places.clone()], &[outer, k, inner], |c| {
         let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
@@ -81,20 +36,6 @@ fn found(cx: &mut Lowering<'_>, data: &Access, places: &Access, [outer, n, inner
         c.load(0, at)
     })
 }
-
-/// Comparisons that four more launches must save.
-const WORTH: usize = 1 << 24;
-
-/// How many elements of each of so many lines of `n` are compared with each other first, so that the best `k` of these are left: as few times
-/// `k` as `n` divides.
-fn heat(lines: usize, n: usize, k: usize) -> Option<usize> {
-    let fits = |c: &usize| n.is_multiple_of(*c) && c + n / c * k <= n / 2;
-    let heat = (2 * k..=16 * k).filter(fits).min_by_key(|c| c.abs_diff(4 * k))?;
-    (lines.saturating_mul(n).saturating_mul(n / 2) > WORTH).then_some(heat)
-}
-
-/// Elements of runs that are sorted by ranks, at most; longer ones are merged of these.
-const RUN: usize = 32;
 
 /// Where the first `k` elements of each two neighbouring sorted runs of `run` elements (the last ones of a line may be shorter) are when they are merged: for
 /// each place of the result, a search for how many of those in front of it the first run has (Green, McColl and Bader 2012).
@@ -126,7 +67,14 @@ fn merged(
         // Element `i` of the first run comes before element `j` of the second one.
         let before = |c: &mut Coder, i: Val, j: Val| {
             let (x, y) = (element(c, first, i), element(c, second, j));
-            let later = if largest { c.lt(x, y) } else { c.lt(y, x) };
+            let [x, y] = if largest { [x, y] } else { [y, x] };
+            let mut later = c.lt(x, y);
+            if c.operand_type(0).is_float() {
+                let [x, y] = [x, y].map(|x| c.unary(Unary::IsNan, x));
+                let number = c.unary(Unary::Not, x);
+                let only = c.and(number, y);
+                later = c.binary(Binary::Or, later, only);
+            }
             c.unary(Unary::Not, later)
         };
         let least = c.sub(ahead, lengths[1]);
@@ -178,25 +126,20 @@ impl Lines {
         [self.outer, self.n, self.inner]
     }
 
-    /// Leaves the best `k` of each piece of so many elements, or all of them in order.
-    fn pieces(&mut self, cx: &mut Lowering<'_>, piece: usize, of: &Best) {
-        let Lines { outer, n, inner, .. } = *self;
-        let dims = [outer * (n / piece), piece, inner];
-        let places = best(cx, &self.data, dims, of, DType::I32);
-        let from = match &self.origins {
-            Some(from) => found(cx, from, &places, dims, of.k),
-            None => cx.program(vec![places.clone()], &[dims[0], of.k, inner], |c| {
-                let [o, j, q] = [0, 1, 2].map(|d| c.coord(d));
-                let at = c.place(&[o, j, q], &[dims[0], of.k, inner]);
-                let place = c.load(0, at);
-                let (_, number) = c.divide(o, n / piece);
-                let first = c.times(number, piece as i64);
-                c.add(first, place)
-            }),
-        };
-        let left = found(cx, &self.data, &places, dims, of.k);
-        (self.data, self.origins) = (cx.stored_access(left), Some(cx.stored_access(from)));
-        self.n = n / piece * of.k;
+    /// Makes lines longer, by elements that are behind all others when they are in order.
+    fn lengthen(&mut self, cx: &mut Lowering<'_>, n: usize, largest: bool) {
+        let Lines { outer, n: old, inner, .. } = *self;
+        let longer = cx.program(vec![self.data.clone()], &[outer, n, inner], |c| {
+            let (o, i, q) = (c.coord(0), c.coord(1), c.coord(2));
+            let inside = c.clamp(i, 0, old as i64);
+            let at = c.place(&[o, inside, q], &[outer, old, inner]);
+            let x = c.load(0, at);
+            let t = c.operand_type(0);
+            let none = c.literal(t, last_of(t, largest));
+            let beyond = c.lt(inside, i);
+            c.select(beyond, none, x)
+        });
+        (self.data, self.n) = (cx.stored_access(longer), n);
     }
 
     /// Leaves the elements, so many of a line, that are at these places, in their order.
@@ -209,9 +152,6 @@ impl Lines {
         self.n = count;
     }
 }
-
-/// Rounds of a team, each of which finds one element, that are quicker than ranks.
-const ROUNDS: usize = 128;
 
 /// Where the best of each of so many pieces of lines are, in type `dtype` and one piece's behind the other's, by a kernel of their own.
 fn topk(cx: &mut Lowering<'_>, lines: &Lines, pieces: usize, &Best { k, largest }: &Best, dtype: DType) -> Lazy {
@@ -233,9 +173,34 @@ fn topk(cx: &mut Lowering<'_>, lines: &Lines, pieces: usize, &Best { k, largest 
     places.reshaped(&[outer, pieces * k, inner])
 }
 
+/// What of a type is behind all others in order, or equal to the last of them.
+fn last_of(t: DType, largest: bool) -> Scalar {
+    if t.is_float() {
+        return Scalar::Float(if largest { f64::NEG_INFINITY } else { f64::NAN });
+    }
+    let (ones, low) = (u64::MAX >> (64 - t.bits()), i64::MIN >> (64 - t.bits()));
+    Scalar::Int(match (t.is_signed_int(), largest) {
+        (true, true) => low,
+        (true, false) => !low,
+        (false, true) => 0,
+        (false, false) => ones as i64,
+    })
+}
+
+/// So many elements give every compute unit of a large chip several pieces.
+const MANY: usize = 1 << 20;
+
+/// In how many pieces lines of `n` elements are ranked, none longer than so many: such that lanes may load neighbours, where there are some. Sorting
+/// takes as long for shorter ones.
+fn pieces(n: usize, longest: usize, sorting: bool) -> usize {
+    let fewest = n.div_ceil(longest);
+    let most = if sorting { fewest + fewest / 8 } else { 2 * fewest - 1 };
+    let even = |unit: usize| (fewest..=most).find(|p| n.is_multiple_of(unit * p));
+    even(8).or_else(|| even(2)).unwrap_or(fewest)
+}
+
 /// The best `k` of each line. Of long lines, the best `k` of each piece first: what is not among these is not among the best of all. Pieces and
-/// their best stay in order, so that of equal elements the first one counts. Many of a line, and elements of 64 bits, are found by ranks,
-/// and where that leaves much, the line is sorted: short runs by ranks, and these merged.
+/// their best stay in order, so that of equal elements the first one counts. Where that leaves much, pieces are sorted and these merged.
 pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
@@ -251,12 +216,21 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let wanted = Best { k, largest };
     let mut lines = Lines { data: cx.operand_if(x, View::is_dense), outer, n, inner, origins: None };
-    let places = if k <= ROUNDS && TopK::ranks(dtype) {
-        while lines.n > TopK::LONGEST {
-            // Pieces of which lanes may load neighbours, where there are some.
-            let fewest = lines.n.div_ceil(TopK::LONGEST);
-            let even = (fewest..2 * fewest).find(|p| lines.n.is_multiple_of(8 * p));
-            let pieces = even.unwrap_or(fewest);
+    if !TopK::ranks(dtype) {
+        return Err(Reason::Type(format!("ranks type {dtype}; numbers are supported")));
+    }
+    let places = if 2 * k > TopK::LONGEST && n > TopK::LONGEST {
+        sorted(cx, &mut lines, &wanted)
+    } else {
+        let (short, _) = TopK::IN_ROUNDS;
+        let mut longest = short;
+        // Short pieces take fewer steps, long ones leave less, and of few elements in fewer launches.
+        let few = outer * n * inner < MANY;
+        while longest < TopK::LONGEST && !TopK::in_rounds(dtype, longest, k) && (few || 4 * k > longest) {
+            longest *= 2;
+        }
+        while lines.n > longest {
+            let pieces = pieces(lines.n, longest, !TopK::in_rounds(dtype, longest, k));
             let places = topk(cx, &lines, pieces, &wanted, DType::I32);
             let places = cx.stored_access(places);
             lines.take(cx, places, pieces * k);
@@ -264,8 +238,6 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
         let places = topk(cx, &lines, 1, &wanted, t);
         cx.stored_access(places)
-    } else {
-        by_ranks(cx, &mut lines, &wanted)
     };
     let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
     if cx.wants(0) {
@@ -283,30 +255,29 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Where the best of lines are, of which some are left out first or which are sorted.
-fn by_ranks(cx: &mut Lowering<'_>, lines: &mut Lines, wanted: &Best) -> Access {
-    let Lines { outer, inner, .. } = *lines;
+/// Where the best of lines are that are sorted: pieces, and these merged.
+fn sorted(cx: &mut Lowering<'_>, lines: &mut Lines, wanted: &Best) -> Access {
     let &Best { k, largest } = wanted;
-    while let Some(heat) = heat(outer * inner, lines.n, k) {
-        lines.pieces(cx, heat, wanted);
-    }
     let n = lines.n;
-    let mut run = n;
-    if n > 4 * RUN && (outer * inner * n).saturating_mul(n) > WORTH {
-        run = (2..=RUN).rev().find(|c| n.is_multiple_of(*c)).unwrap_or(1);
-        if run > 1 {
-            lines.pieces(cx, run, &Best { k: run, largest });
-        }
-        while 2 * run < n {
-            let places = merged(cx, &lines.data, lines.dims(), run, &Best { k: n, largest }, DType::I32);
-            lines.take(cx, places, n);
-            run *= 2;
-        }
+    let fewest = n.div_ceil(TopK::LONGEST);
+    let even = (fewest..2 * fewest).filter(|p| n.is_multiple_of(*p)).min_by_key(|p| !n.is_multiple_of(8 * p));
+    let pieces = even.unwrap_or(fewest);
+    if even.is_none() {
+        lines.lengthen(cx, n.next_multiple_of(8 * fewest), largest);
     }
-    let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
-    match run < n {
-        true => merged(cx, &lines.data, lines.dims(), run, wanted, t),
-        false => best(cx, &lines.data, lines.dims(), wanted, t),
+    let mut run = lines.n / pieces;
+    let places = topk(cx, lines, pieces, &Best { k: run, largest }, DType::I32);
+    let places = cx.stored_access(places);
+    lines.take(cx, places, lines.n);
+    loop {
+        let last = 2 * run >= lines.n;
+        let left = if last { k } else { lines.n };
+        let places = merged(cx, &lines.data, lines.dims(), run, &Best { k: left, largest }, DType::I32);
+        if last {
+            return places;
+        }
+        lines.take(cx, places, left);
+        run *= 2;
     }
 }
 

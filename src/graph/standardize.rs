@@ -1,0 +1,340 @@
+//! A normalisation in front of matrix products with constant weights becomes their own.
+//!
+//! A row's mean and deviation scale and shift all that a product makes of it, so a product multiplies rows as they are, finds both
+//! meanwhile, and corrects its sums ([`Standardized`]). What scales the elements of a row behind the normalisation goes into the weights,
+//! and what is added to them into a bias: `(z g + b) W = z (g W) + b W`.
+//!
+//! All who read the normalised rows must be such products, or the first of all readers one, which then writes the rows for the others
+//! beside what it gives.
+
+use super::attend::renumbered;
+use super::expr::{Binary, Expr, Op, Val};
+use super::forward::redirect;
+use super::fused::{Access, FusedGraph, MadeRows, Normalize, Role, Standardized, Step, StepKind, Tensor, TensorId};
+use super::join::{self, Uses};
+use super::prune::prune;
+use super::view::View;
+use crate::tensor::{DType, HostTensor};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+/// A product and what it becomes.
+pub(crate) struct Turned {
+    /// The step's place.
+    pub at: usize,
+    /// The product of normalised rows.
+    pub step: Step,
+}
+
+/// The graph with such products, where `worth` says yes to a normalisation and all that it becomes part of; `None` where there are none.
+pub(crate) fn standardize(
+    graph: &FusedGraph,
+    worth: impl Fn(&FusedGraph, &Step, &[Turned]) -> bool,
+) -> Option<FusedGraph> {
+    let mut out: Option<FusedGraph> = None;
+    let mut uses = Uses::of(graph);
+    for at in 0..graph.steps.len() {
+        let now = out.as_ref().unwrap_or(graph);
+        let StepKind::Normalize(norm) = now.steps[at].kind else { continue };
+        let Some(found) = Found::of(now, &uses, at, norm) else { continue };
+        let mut changed = now.clone();
+        let mut more = Uses { writers: uses.writers.clone(), readers: uses.readers.clone() };
+        if found.apply(&mut changed, &mut more, at, &worth).is_some() {
+            (out, uses) = (Some(changed), more);
+        }
+    }
+    out.map(|mut graph| {
+        prune(&mut graph);
+        graph
+    })
+}
+
+/// A normalisation whose rows products read.
+struct Found {
+    norm: Normalize,
+    /// What is made of the normalised rows.
+    rows: TensorId,
+    /// What scales and what shifts their elements: operands of the normalisation.
+    scale: Option<usize>,
+    shift: Option<usize>,
+    /// The products that become one with it, and all others who read the rows.
+    products: Vec<usize>,
+    others: Vec<usize>,
+}
+
+impl Found {
+    fn of(graph: &FusedGraph, uses: &Uses, at: usize, norm: Normalize) -> Option<Found> {
+        let step = &graph.steps[at];
+        let (source, rows) = (step.inputs.first()?, step.output.tensor);
+        let dtype = graph.tensor(rows).dtype;
+        let alone = graph.tensor(rows).role == Role::Intermediate && uses.writers[rows.index()] == [at];
+        let same = graph.tensor(source.tensor).dtype == dtype && matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        if norm.axes != 1 || !alone || !same || join::lying(graph, &step.output).is_none_or(|o| !o.is_sorted()) {
+            return None;
+        }
+        let (scale, shift) = affine(&step.expr)?;
+        let of_rows = |i: &usize| step.inputs.get(*i).and_then(|a| column(graph, step, a)).is_some();
+        if ![scale, shift].iter().flatten().all(of_rows) {
+            return None;
+        }
+        let takes = |i: &usize| product(graph, step, *i).is_some();
+        let readers = &uses.readers[rows.index()];
+        let (first, rest) = readers.split_first().filter(|(first, _)| takes(first))?;
+        let (products, others) = match rest.iter().all(takes) {
+            true => (readers.clone(), Vec::new()),
+            false => (vec![*first], rest.to_vec()),
+        };
+        Some(Found { norm, rows, scale, shift, products, others })
+    }
+
+    /// Changes the graph where that is worth it.
+    fn apply(
+        &self,
+        graph: &mut FusedGraph,
+        uses: &mut Uses,
+        at: usize,
+        worth: &impl Fn(&FusedGraph, &Step, &[Turned]) -> bool,
+    ) -> Option<()> {
+        let normal = graph.steps[at].clone();
+        let mut turned = Vec::new();
+        let mut constants = Vec::new();
+        for &i in &self.products {
+            let (step, made) = self.turned(graph, &normal, i)?;
+            turned.push(Turned { at: i, step });
+            constants.push(made);
+        }
+        let mut readers = FxHashMap::default();
+        if let (Some(_), [first]) = (self.others.first(), &mut turned[..]) {
+            readers = self.beside(graph, uses, &normal, first)?;
+        }
+        let promised = turned.iter().all(|t| graph.step_promises(&t.step).is_ok());
+        if !promised || !worth(graph, &normal, &turned) {
+            return None;
+        }
+        for (turned, made) in turned.into_iter().zip(constants) {
+            let old = &graph.steps[turned.at];
+            let (factors, bias) =
+                (&old.inputs[1], |i: Option<usize>| i.and_then(|i| column(graph, &normal, &normal.inputs[i])));
+            let folded = folded(graph, factors, bias(self.scale).as_deref(), bias(self.shift).as_deref())?;
+            for (t, data) in made.into_iter().zip(folded) {
+                graph.tensors[t.index()].role = Role::Constant(data);
+            }
+            graph.steps[turned.at] = turned.step;
+        }
+        readers.into_iter().for_each(|(i, step)| graph.steps[i] = step);
+        *uses = Uses::of(graph);
+        Some(())
+    }
+
+    /// A product with the normalisation, and its constants, which have no content yet: factors, their sums, and a bias.
+    fn turned(&self, graph: &mut FusedGraph, normal: &Step, i: usize) -> Option<(Step, [TensorId; 3])> {
+        let (read, factors, rest) = product(graph, normal, i)?;
+        let product = &graph.steps[i];
+        let t = graph.tensor(factors.tensor).clone();
+        let columns = product.output.view.dims[1];
+        let step = |inputs: Vec<Access>, moved: u32| -> Option<Step> {
+            let number = |i: u32| Some(if i < 2 { i } else { i + moved });
+            Some(Step {
+                name: format!("{}+{}", normal.name, product.name),
+                kind: StepKind::Standardized(Standardized { norm: self.norm, made: None }),
+                inputs,
+                expr: renumbered(&product.expr, product.expr.result(), number)?,
+                output: product.output.clone(),
+            })
+        };
+        let whole = step(Vec::new(), Standardized::FACTORS as u32 - 2)?;
+        let of_columns = View { offset: 0, dims: product.output.view.dims.clone(), strides: vec![0, 1] };
+        let mut empty = |dtype: DType, shape: Vec<usize>| -> Option<TensorId> {
+            let data = HostTensor::filled(dtype, &shape, &[0; 8][..dtype.size()]).ok()?;
+            Some(graph.add_tensor(Tensor { name: t.name.clone(), dtype, shape, role: Role::Constant(data) }))
+        };
+        let made =
+            [empty(t.dtype, t.shape.clone())?, empty(DType::F32, vec![columns])?, empty(DType::F32, vec![columns])?];
+        let mut inputs = vec![read, Access::new(made[0], factors.view)];
+        inputs.extend(made[1..].iter().map(|t| Access::new(*t, of_columns.clone())));
+        inputs.extend(rest);
+        Some((Step { inputs, ..whole }, made))
+    }
+
+    /// Lets the product write the rows beside its result. Gives those who read either, reading parts of one tensor.
+    fn beside(
+        &self,
+        graph: &mut FusedGraph,
+        uses: &mut Uses,
+        normal: &Step,
+        first: &mut Turned,
+    ) -> Option<FxHashMap<usize, Step>> {
+        let (result, rows) = (first.step.output.tensor, self.rows);
+        let (t, dims) = (graph.tensor(result).clone(), first.step.inputs[0].view.dims.clone());
+        let whole_result = uses.writers[result.index()] == [first.at]
+            && t.role == Role::Intermediate
+            && t.dtype == graph.tensor(rows).dtype
+            && join::lying(graph, &first.step.output).is_some();
+        let lengths = [graph.tensor(rows).len(), t.len()];
+        // All rows of the normalisation are those of the product.
+        if !whole_result || dims.iter().product::<usize>() != lengths[0] {
+            return None;
+        }
+        let shape = vec![lengths.iter().sum()];
+        let whole = graph.add_tensor(Tensor { name: t.name, dtype: t.dtype, shape, role: Role::Intermediate });
+        uses.add(Some(first.at), Vec::new());
+        let part = |offset: usize, len: usize| View { offset: offset as i64, dims: vec![len], strides: vec![1] };
+        let parts = [(rows, (first.at, part(0, lengths[0]))), (result, (first.at, part(lengths[0], lengths[1])))];
+        let mut changed = join::redirected_readers(graph, &parts.into_iter().collect(), whole, uses).ok()?;
+        changed.remove(&first.at);
+        let step = &mut first.step;
+        step.output.tensor = whole;
+        step.output.view.offset += lengths[0] as i64;
+        let operands: Vec<Access> = normal.inputs[1..]
+            .iter()
+            .map(|a| {
+                let view = View { offset: a.view.offset, dims: dims.clone(), strides: vec![0, 1] };
+                Access::new(a.tensor, view)
+            })
+            .collect();
+        let count = operands.len();
+        let own = |i: u32| i.checked_sub(1).map(|i| i + Standardized::FACTORS as u32);
+        let expr = renumbered(&normal.expr, normal.expr.result(), own)?;
+        let behind = |i: u32| Some(if (i as usize) < Standardized::FACTORS { i } else { i + count as u32 });
+        step.expr = renumbered(&step.expr, step.expr.result(), behind)?;
+        step.inputs.splice(Standardized::FACTORS..Standardized::FACTORS, operands);
+        let view = View::dense(&dims);
+        step.kind = StepKind::Standardized(Standardized {
+            norm: self.norm,
+            made: Some(MadeRows { view, expr, operands: count }),
+        });
+        Some(changed.into_iter().collect())
+    }
+}
+
+/// What multiplies the value that an expression is made of, and what is added then: operands, where there are any. `None` of expressions
+/// that are anything else.
+fn affine(e: &Expr) -> Option<(Option<usize>, Option<usize>)> {
+    let node = |v: Val| e.nodes()[v.index()].op;
+    let with_operand = |op: Binary, v: Val| match node(v) {
+        Op::Binary(o, x, y) if o == op => match (node(x), node(y)) {
+            (Op::Input(i), _) => Some((y, i as usize)),
+            (_, Op::Input(i)) => Some((x, i as usize)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let (inner, shift) = with_operand(Binary::Add, e.result()).map_or((e.result(), None), |(v, i)| (v, Some(i)));
+    let (inner, scale) = with_operand(Binary::Mul, inner).map_or((inner, None), |(v, i)| (v, Some(i)));
+    (node(inner) == Op::Acc).then_some((scale, shift))
+}
+
+/// What an operand of a normalisation has for each place of a row, the same for all rows, if it is a constant.
+fn column(graph: &FusedGraph, normal: &Step, a: &Access) -> Option<Vec<f32>> {
+    let data = join::own_part(graph, a, normal.output.view.rank() - 1)?;
+    (data.dtype() == graph.tensor(normal.output.tensor).dtype).then(|| data.to_f32())
+}
+
+/// How step `i`, if it is a product with constant factors, reads rows of a normalisation in the place of what that makes of them; its factors;
+/// and all else that it reads.
+fn product(graph: &FusedGraph, normal: &Step, i: usize) -> Option<(Access, Access, Vec<Access>)> {
+    let (step, rows) = (&graph.steps[i], normal.output.tensor);
+    let length = *normal.output.view.dims.last()?;
+    let read = step.inputs.first()?;
+    let once = step.inputs.iter().filter(|a| a.tensor == rows).count() == 1 && read.tensor == rows;
+    let fits = step.kind == StepKind::MatMul && step.output.view.rank() == 2 && step.output.tensor != rows;
+    let whole = |elements: i64| elements % length as i64 == 0;
+    if !fits || !once || read.view.dims[1] != length || read.view.strides[1] != 1 {
+        return None;
+    }
+    if !whole(read.view.offset) || !(read.view.dims[0] == 1 || whole(read.view.strides[0])) {
+        return None;
+    }
+    join::side(graph, step)?;
+    let same = graph.tensor(step.inputs[1].tensor).dtype == graph.tensor(rows).dtype;
+    let source = &normal.inputs[0];
+    let view = redirect(&read.view, &source.view)?;
+    let apart = source.tensor != step.output.tensor && source.is_plain() && view.strides[1] == 1;
+    (same && apart).then(|| (Access::new(source.tensor, view), step.inputs[1].clone(), step.inputs[2..].to_vec()))
+}
+
+/// Constant factors with the scale of each of their rows; the sum of each column of these; and of each column the sum of its elements times
+/// what is added to rows.
+fn folded(
+    graph: &FusedGraph,
+    factors: &Access,
+    scale: Option<&[f32]>,
+    shift: Option<&[f32]>,
+) -> Option<[HostTensor; 3]> {
+    let Role::Constant(data) = &graph.tensor(factors.tensor).role else { return None };
+    let (depth, columns, wide) = (factors.view.dims[0], factors.view.dims[1], factors.view.strides[1] == 1);
+    let (bytes, dtype) = (data.bytes(), data.dtype());
+    let size = dtype.size();
+    let mut out = vec![0u8; bytes.len()];
+    // A line has all columns of a row, or all of a column; lines are put together by some threads.
+    let line = if wide { columns } else { depth };
+    let lines = if wide { depth } else { columns };
+    let at_once = lines.div_ceil(4 * rayon::current_num_threads()).max(1);
+    let pieces = bytes.par_chunks(at_once * line * size).zip(out.par_chunks_mut(at_once * line * size)).enumerate();
+    let of_piece = |(piece, (from, to)): (usize, (&[u8], &mut [u8]))| {
+        let sums = if wide { columns } else { from.len() / (line * size) };
+        let (mut total, mut added) = (vec![0f32; sums], vec![0f32; sums]);
+        let mut before = vec![0f32; line];
+        let mut after = vec![0f32; line];
+        for (i, (from, to)) in from.chunks(line * size).zip(to.chunks_mut(line * size)).enumerate() {
+            let number = piece * at_once + i;
+            read_line(dtype, from, &mut before);
+            match (wide, scale) {
+                (_, None) => after.copy_from_slice(&before),
+                (true, Some(g)) => after.iter_mut().zip(&before).for_each(|(y, x)| *y = x * g[number]),
+                (false, Some(g)) => after.iter_mut().zip(&before).zip(g).for_each(|((y, x), g)| *y = x * g),
+            }
+            round_line(dtype, &mut after, to);
+            if wide {
+                total.iter_mut().zip(&after).for_each(|(t, x)| *t += x);
+                let b = shift.map_or(0.0, |b| b[number]);
+                added.iter_mut().zip(&before).for_each(|(t, x)| *t += b * x);
+            } else {
+                total[i] = after.iter().map(|x| f64::from(*x)).sum::<f64>() as f32;
+                let product = |b: &[f32]| before.iter().zip(b).map(|(x, b)| f64::from(*x) * f64::from(*b)).sum::<f64>();
+                added[i] = shift.map_or(0.0, |b| product(b) as f32);
+            }
+        }
+        (total, added)
+    };
+    let parts: Vec<(Vec<f32>, Vec<f32>)> = pieces.map(of_piece).collect();
+    let together = |of: fn(&(Vec<f32>, Vec<f32>)) -> &Vec<f32>| match wide {
+        true => (0..columns).map(|n| parts.iter().map(|p| f64::from(of(p)[n])).sum::<f64>() as f32).collect(),
+        false => parts.iter().flat_map(|p| of(p).iter().copied()).collect::<Vec<f32>>(),
+    };
+    let [total, added] = [together(|p| &p.0), together(|p| &p.1)].map(|list| HostTensor::from_f32(&[columns], &list));
+    Some([HostTensor::new(dtype, data.shape(), out).ok()?, total, added])
+}
+
+/// Elements of memory as f32.
+fn read_line(dtype: DType, from: &[u8], to: &mut [f32]) {
+    let halves = || from.as_chunks().0.iter().map(|c| u16::from_le_bytes(*c));
+    match dtype {
+        DType::F16 => halves().map(f16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(to),
+        DType::BF16 => halves().map(bf16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(to),
+        _ => to.iter_mut().zip(from.as_chunks().0).for_each(|(x, c)| *x = f32::from_le_bytes(*c)),
+    }
+}
+
+/// Rounds numbers to a type, and writes them to memory.
+fn round_line(dtype: DType, values: &mut [f32], to: &mut [u8]) {
+    let mut rounded =
+        |bits: Vec<u16>| to.as_chunks_mut().0.iter_mut().zip(bits).for_each(|(c, x)| *c = x.to_le_bytes());
+    match dtype {
+        DType::F16 => {
+            let mut list = vec![f16::ZERO; values.len()];
+            list.convert_from_f32_slice(values);
+            list.convert_to_f32_slice(values);
+            rounded(list.iter().map(|x| x.to_bits()).collect());
+        }
+        DType::BF16 => {
+            let mut list = vec![bf16::ZERO; values.len()];
+            list.convert_from_f32_slice(values);
+            list.convert_to_f32_slice(values);
+            rounded(list.iter().map(|x| x.to_bits()).collect());
+        }
+        _ => to.as_chunks_mut().0.iter_mut().zip(values.iter()).for_each(|(c, x)| *c = x.to_le_bytes()),
+    }
+}

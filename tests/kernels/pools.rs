@@ -1,0 +1,139 @@
+//! Pools whose workitems compute neighbours, and rows below each other: on chips of few compute units, where that takes little data, and on a large one.
+//! Emulated devices in strict mode against the f64 interpreter of the fused graph, and that against windows written down here.
+
+use crate::support::agree::{close, finish, outputs_on};
+use crate::support::build::{Builder, int, ints};
+use barewave::tensor::{DType, HostTensor};
+
+const TARGETS: [&str; 4] = ["gfx902", "gfx1036", "gfx1103", "gfx942"];
+
+/// A pool of planes.
+struct Pool {
+    kernel: [i64; 2],
+    strides: [i64; 2],
+    dilations: [i64; 2],
+    /// Above, left, below and right.
+    pads: [i64; 4],
+    ceil: bool,
+}
+
+impl Pool {
+    fn outputs(&self, shape: [usize; 4]) -> [usize; 2] {
+        [0, 1].map(|d| {
+            let room =
+                shape[2 + d] as i64 + self.pads[d] + self.pads[2 + d] - (self.kernel[d] - 1) * self.dilations[d] - 1;
+            let mut n = if self.ceil { (room + self.strides[d] - 1) / self.strides[d] } else { room / self.strides[d] };
+            n += 1;
+            if self.ceil && (n - 1) * self.strides[d] >= shape[2 + d] as i64 + self.pads[d] {
+                n -= 1;
+            }
+            n as usize
+        })
+    }
+
+    /// Largest element, sum, and how many taps an average divides by.
+    fn window(&self, plane: &[f64], extents: [usize; 2], at: [usize; 2], include: bool) -> (f64, f64, f64) {
+        let (mut most, mut sum, mut count) = (f64::NEG_INFINITY, 0.0, 0.0);
+        for (i, j) in (0..self.kernel[0]).flat_map(|i| (0..self.kernel[1]).map(move |j| (i, j))) {
+            let place =
+                [(0, i), (1, j)].map(|(d, k)| at[d] as i64 * self.strides[d] + k * self.dilations[d] - self.pads[d]);
+            let inside = (0..2).all(|d| (0..extents[d] as i64).contains(&place[d]));
+            let padded = (0..2).all(|d| place[d] < extents[d] as i64 + self.pads[2 + d]);
+            if inside {
+                let x = plane[place[0] as usize * extents[1] + place[1] as usize];
+                (most, sum) = (f64::max(most, x), sum + x);
+            }
+            count += f64::from(u8::from(inside || include && padded));
+        }
+        (most, sum, count)
+    }
+}
+
+fn pool(kernel: [i64; 2], strides: [i64; 2], pads: [i64; 4]) -> Pool {
+    Pool { kernel, strides, dilations: [1, 1], pads, ceil: false }
+}
+
+#[test]
+fn pools_of_neighbours() {
+    let (f16, f32, f64, bf16, i8, u8) = (DType::F16, DType::F32, DType::F64, DType::BF16, DType::I8, DType::U8);
+    let cases = [
+        ([2, 3, 40, 64], pool([3, 3], [1, 1], [1, 1, 1, 1])),
+        ([1, 9, 38, 48], pool([5, 5], [1, 1], [2, 2, 2, 2])),
+        ([1, 16, 37, 64], pool([3, 3], [2, 2], [1, 1, 1, 1])),
+        ([1, 17, 32, 64], pool([2, 2], [2, 2], [0, 0, 0, 0])),
+        // Rows that are no words, results that are no multiples, nothing on the left.
+        ([1, 30, 23, 55], pool([3, 3], [2, 2], [0, 0, 0, 0])),
+        ([1, 20, 31, 33], pool([3, 2], [1, 1], [1, 1, 1, 0])),
+        ([1, 20, 30, 34], pool([2, 4], [1, 1], [0, 3, 1, 2])),
+        ([1, 12, 30, 66], pool([3, 3], [1, 2], [0, 0, 2, 1])),
+        // Gaps, results beyond the input, a window of one row and one of one column.
+        ([1, 8, 40, 64], Pool { dilations: [2, 3], ..pool([3, 3], [1, 1], [2, 3, 2, 3]) }),
+        ([1, 31, 29, 29], Pool { ceil: true, ..pool([3, 3], [2, 2], [0, 0, 0, 0]) }),
+        ([1, 16, 22, 60], Pool { ceil: true, ..pool([2, 5], [3, 3], [1, 1, 0, 1]) }),
+        ([1, 16, 32, 64], pool([1, 7], [1, 1], [0, 3, 0, 3])),
+        ([1, 16, 32, 64], pool([6, 1], [1, 1], [5, 0, 0, 0])),
+        // Too wide for registers.
+        ([1, 2, 9, 90], pool([2, 70], [1, 1], [1, 0, 0, 8])),
+    ];
+    for (i, (shape, pool)) in cases.into_iter().enumerate() {
+        let floats = [f32, f16, bf16, f64];
+        let types = [f16, i8, u8, f32, f64, bf16];
+        let ways = [
+            ("MaxPool", false, types[i % 6]),
+            ("MaxPool", false, types[(i + 1) % 6]),
+            ("AveragePool", false, floats[i % 4]),
+            ("AveragePool", true, floats[(i + 1) % 4]),
+        ];
+        for (op, include, dtype) in ways {
+            let mut b = Builder::new(19, 19 + i as u64);
+            let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(240) as f64 - 100.0).collect();
+            let data: Vec<f64> = match dtype {
+                DType::U8 => data.iter().map(|x| x.abs()).collect(),
+                DType::I8 => data.iter().map(|x| x.min(127.0)).collect(),
+                _ => data,
+            };
+            let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+            let list = |v: &[i64]| ints(&v.iter().map(|x| *x as usize).collect::<Vec<_>>());
+            let mut attributes = vec![
+                ("kernel_shape", list(&pool.kernel)),
+                ("strides", list(&pool.strides)),
+                ("dilations", list(&pool.dilations)),
+                ("pads", list(&pool.pads)),
+                ("ceil_mode", int(pool.ceil.into())),
+            ];
+            if op == "AveragePool" {
+                attributes.push(("count_include_pad", int(include.into())));
+            }
+            let mut y = b.node(op, &[&x], &attributes);
+            // Something behind it, of a row and of each element.
+            let outputs = pool.outputs(shape);
+            if dtype == f32 || dtype == f16 {
+                let row = b.input_of(HostTensor::from_f64(dtype, &[outputs[1]], &vec![0.5; outputs[1]]));
+                let all = [shape[0], shape[1], outputs[0], outputs[1]];
+                let all = b.input_of(HostTensor::from_f64(dtype, &all, &vec![0.25; all.iter().product()]));
+                y = b.node("Add", &[&y, &row], &[]);
+                y = b.node("Add", &[&y, &all], &[]);
+            }
+            finish(&mut b, "", &[y]);
+            let what = format!("{op} {dtype} {shape:?} by {:?}, include {include}", pool.kernel);
+            let most = if op == "MaxPool" {
+                0.0
+            } else {
+                [1e-6, 2e-3, 1e-2, 1e-12][floats.iter().position(|t| *t == dtype).unwrap()]
+            };
+            let most = if op == "MaxPool" && (dtype == f16 || dtype == f32) { 1e-3 } else { most };
+            let got = outputs_on(&b, &what, most, &TARGETS).remove(0);
+            let more = if dtype == f32 || dtype == f16 { 0.75 } else { 0.0 };
+            let plane = shape[2] * shape[3];
+            let mut want = Vec::new();
+            for c in 0..shape[0] * shape[1] {
+                for (r, q) in (0..outputs[0]).flat_map(|r| (0..outputs[1]).map(move |q| (r, q))) {
+                    let of = &data[c * plane..(c + 1) * plane];
+                    let (largest, sum, count) = pool.window(of, [shape[2], shape[3]], [r, q], include);
+                    want.push(more + if op == "MaxPool" { largest } else { sum / count });
+                }
+            }
+            close(&got.to_f64(), &want, 1e-2, &what);
+        }
+    }
+}
