@@ -265,6 +265,7 @@ impl Flash<'_> {
         let aligned = lines_are_aligned(self.cx.dtype(Arg::Input(i)), view, dense);
         let first = first_key.filter(|_| i == 1).unwrap_or_else(|| w.b.scalar(0));
         let src = Source {
+            each: 1,
             buf,
             base: outer.imm,
             scalar: outer.reg,

@@ -14,7 +14,7 @@ use super::rounds::is_narrow;
 use super::shares;
 use super::slices;
 use super::tile::{Form, Tile, Types};
-use super::tuning::{Product, Tuned, Tuning, Way, Winograd};
+use super::tuning::{Product, Tuned, Tuning, Way, When};
 use super::vector;
 use crate::mir::Type;
 use barewave_isa::matrix::Layout;
@@ -49,6 +49,8 @@ pub(super) struct Extents {
     /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
     /// the width.
     pub lines: bool,
+    /// The operand, 0 or 1, that holds two of every four elements along k.
+    pub sparse: Option<usize>,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -66,6 +68,12 @@ pub(super) struct Split {
 }
 
 impl Extents {
+    /// What operands hold of their elements, of so many bytes each, and with a sparse one the words that say where they were: two bits for each that is kept.
+    pub fn held(&self, bytes: f64) -> [f64; 2] {
+        let of = |operand: usize| if self.sparse == Some(operand) { 0.5 + 0.125 / bytes } else { 1.0 };
+        [of(0), of(1)]
+    }
+
     fn product(&self, target: Target, types: &Types) -> Product {
         let (target, dtype) = (target.info().name, types.storage);
         Product { target, dtype, deep: self.deep, products: self.batches, extents: [self.m, self.n, self.k] }
@@ -376,7 +384,9 @@ impl Machine {
         let fit =
             lines(m, e.deep.0) + lines(n, e.deep.1) <= f64::from(self.lines) * if of_piece > 1.0 { FIT } else { 1.0 };
         let times = |deep: bool| if deep && !fit { of_piece * f64::from(line) / f64::from(piece) } else { 1.0 };
-        (f64::from(bytes) * (f64::from(m) * times(e.deep.0) + f64::from(n) * times(e.deep.1))) as u32
+        let [held_m, held_n] = e.held(f64::from(bytes));
+        let of = |width: u32, held: f64, deep: bool| f64::from(width) * held * times(deep);
+        (f64::from(bytes) * (of(m, held_m, e.deep.0) + of(n, held_n, e.deep.1))) as u32
     }
 
     /// How quickly workgroups go through their rounds.
@@ -489,9 +499,11 @@ impl Machine {
         let tiles = (rows * columns) as f64;
         let at_once = (f64::from(self.target.cus()) * resident).min(tiles);
         let depth = (e.k as f64) * f64::from(tile.types.stored_bytes());
+        let [held_m, held_n] = e.held(f64::from(tile.types.stored_bytes()));
+        let (tile_m, tile_n) = (f64::from(tile.m) * held_m, f64::from(tile.n) * held_n);
         // Where so many rows and columns of tiles run together.
         let bytes = |rows: f64, columns: f64| {
-            let read = (rows * f64::from(tile.m) + columns * f64::from(tile.n)) * depth;
+            let read = (rows * tile_m + columns * tile_n) * depth;
             (read / (rows * columns) * tiles).max(once)
         };
         // A part of what was read stays.
@@ -544,14 +556,16 @@ impl Machine {
             return None;
         }
         let depth = e.k as f64 * f64::from(tile.types.stored_bytes());
+        let [held_m, held_n] = e.held(f64::from(tile.types.stored_bytes()));
+        let (tile_m, tile_n) = (f64::from(tile.m) * held_m, f64::from(tile.n) * held_n);
         // Whole tiles are read where so many rows and columns of them run together. Shares have the columns in common, but not the rows at a time.
         let bands =
             (1..=MOST_ROWS.min(rows as u32)).filter(|b| rows.is_multiple_of(*b as usize) && groups.is_multiple_of(*b));
         let banded = bands.map(|band| {
             let shares = Shares { groups, tiles, rounds, band };
             let (high, wide) = (f64::from(band), f64::from(groups / band).min(columns as f64));
-            let of_a_share = f64::from(tile.m) + f64::from(tile.n) / high;
-            let of_a_tile = f64::from(tile.m) / wide + f64::from(tile.n) / high;
+            let of_a_share = tile_m + tile_n / high;
+            let of_a_tile = tile_m / wide + tile_n / high;
             let whole = f64::from(shares.whole() * groups);
             ((f64::from(shares.shared()) * of_a_share + whole * of_a_tile) * depth, shares)
         });
@@ -626,6 +640,9 @@ type Timed = (f64, Tile, Split);
 /// instructions are taken wherever the target has them for the types.
 fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
     let mut all = matrix::candidates(machine.target, types, machine, e, min_n);
+    if e.sparse.is_some() {
+        return all;
+    }
     if all.is_empty() {
         return vector::candidates(machine.target, types, machine, e, min_n);
     }
@@ -670,7 +687,7 @@ pub(super) fn quickest(
     more: impl Fn(&Tile, &Split) -> Option<f64>,
 ) -> Res<(f64, Tile, Split)> {
     let machine = Machine::of(target);
-    let all = match tuning.of(&e.product(target, &types)) {
+    let all = match tuned(tuning, target, &types, e) {
         Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, 1), e, 1)?,
         None => timed(&machine, types, e, 1),
     };
@@ -712,14 +729,14 @@ pub(super) fn choose_among(
     method: Option<Method>,
 ) -> Res<(Tile, Split)> {
     let machine = Machine::of(target);
-    let all = match tuning.of(&e.product(target, &types)) {
+    let all = match tuned(tuning, target, &types, e) {
         Some(tuned) if tuned.way == Way::Winograd => {
             let Method { tiles, extents } = method.ok_or(Reason::from(tuned))?;
             as_tuned(&machine, tuned, tiles, &extents, 1)?
         }
         Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, min_n), e, min_n)?,
         None => match method {
-            Some(method) if tuning.winograd() == Winograd::Always => method.ways(&machine),
+            Some(method) if tuning.winograd() == When::Always => method.ways(&machine),
             method => {
                 let direct = timed(&machine, types, e, min_n).into_iter();
                 direct.chain(method.into_iter().flat_map(|m| m.ways(&machine))).collect()
@@ -741,6 +758,11 @@ fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Exte
     };
     let found: Vec<Timed> = all.filter_map(of).collect();
     if found.is_empty() { Err(tuned.into()) } else { Ok(found) }
+}
+
+/// What a tuning says of a product; it says nothing of those with a sparse operand.
+fn tuned(tuning: &Tuning, target: Target, types: &Types, e: &Extents) -> Option<Tuned> {
+    tuning.of(&e.product(target, types)).filter(|_| e.sparse.is_none())
 }
 
 /// What a workgroup does with a tile.

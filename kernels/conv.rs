@@ -150,6 +150,7 @@ impl Columns {
             shares: false,
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
+            sparse: None,
             lines: self.has_lines(cx, conv),
         }
     }
@@ -299,6 +300,7 @@ impl Place<'_> {
         let x = term.x(cx);
         let size = cx.dtype(Arg::Input(term.input)).size();
         Ok(Source {
+            each: 1,
             buf: w.buffer(cx, Arg::Input(term.input))?,
             base: (x.offset as usize * size) as u32,
             scalar: Some(start),
@@ -319,10 +321,11 @@ impl Place<'_> {
         let start = self.start(w, cx, term);
         if self.columns == Columns::Images || !term.is_plain(cx) {
             let b = gather_loader(w, cx, self, part, term, start, depth)?;
-            return Ok(Operands { a, b });
+            return Ok(Operands { a, b, places: None });
         }
         if self.columns == Columns::Lines {
             let src = Source {
+                each: 1,
                 buf: w.buffer(cx, Arg::Input(term.input))?,
                 base: (x.offset as usize * size) as u32,
                 scalar: Some(start),
@@ -335,12 +338,12 @@ impl Place<'_> {
             };
             let item = w.b.workitem_id();
             let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, depth, item);
-            return Ok(Operands { a, b });
+            return Ok(Operands { a, b, places: None });
         }
         let src = self.image_source(w, cx, term, part, (start, depth))?;
         let item = w.b.workitem_id();
         let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, n.iter().product(), item);
-        Ok(Operands { a, b })
+        Ok(Operands { a, b, places: None })
     }
 }
 
@@ -397,14 +400,28 @@ fn weight_source(
         let buf = w.blob(Blob::Weights(packing));
         let scalar = offset_of_group(w, lines * pitch);
         let (k_stride, w_stride) = if along_k { (1, pitch as u32) } else { (pitch as u32, 1) };
-        (Source { buf, base: 0, scalar, first, k_stride, w_stride, depth: rows as u32, part, aligned: true }, pitch)
+        (
+            Source {
+                each: 1,
+                buf,
+                base: 0,
+                scalar,
+                first,
+                k_stride,
+                w_stride,
+                depth: rows as u32,
+                part,
+                aligned: true,
+            },
+            pitch,
+        )
     } else {
         let buf = w.buffer(cx, Arg::Input(operand))?;
         let scalar = offset_of_group(w, channels * depth);
         let base = (cx.step.inputs[operand].view.offset as usize * size) as u32;
         let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
         let (w_stride, of) = (depth as u32, depth as u32);
-        (Source { buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned }, depth)
+        (Source { each: 1, buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned }, depth)
     })
 }
 

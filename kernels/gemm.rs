@@ -57,9 +57,16 @@ impl Walk {
 pub(super) struct Operands {
     pub a: Loader,
     pub b: Loader,
+    /// Of the words that say where the elements of a sparse one were.
+    pub places: Option<Loader>,
 }
 
 impl Operands {
+    /// The loaders of all that comes to LDS.
+    pub fn all(&self) -> impl Iterator<Item = &Loader> {
+        [&self.a, &self.b].into_iter().chain(&self.places)
+    }
+
     /// Both come without a table of offsets.
     pub fn are_dense(&self) -> bool {
         ![&self.a, &self.b].iter().any(|l| matches!(l, Loader::Gather(_)))
@@ -69,12 +76,13 @@ impl Operands {
 /// The types of a product of the step's first two operands.
 pub(super) fn types(cx: &Cx) -> Res<Types> {
     let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
+    if a.is_small_float() && b.is_small_float() {
+        let [left, right] = small::multiplied(cx.target, [a, b]).ok_or(Reason::Factors(a, b))?;
+        let right = (right != left).then_some(right);
+        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32 });
+    }
     if a != b || a == DType::Bool {
         return Err(Reason::Factors(a, b));
-    }
-    if a.is_small_float() {
-        let elements = small::multiplied(cx.target, a).ok_or(Reason::Factors(a, b))?;
-        return Ok(Types { storage: elements, compute: elements, accumulate: Type::F32 });
     }
     Ok(Types::of(a))
 }
@@ -160,6 +168,8 @@ pub(super) struct Places {
     pub layout: (Layout, Layout),
     /// Where B's tile begins.
     pub b_base: u32,
+    /// The same of the words that say where a sparse operand's elements were: read address, layout, and where they begin.
+    pub words: Option<(Part, Layout, u32)>,
 }
 
 /// Multiplies and gives the sums.
@@ -196,9 +206,10 @@ pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
 /// The same with a depth that is a multiple of the tile's, and may be known to the kernel only.
 pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: Opnd, sums: &Sums) -> Res<()> {
     let layout = (ops.a.layout(), ops.b.layout());
-    let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
+    let (size_a, size_b) = (layout.0.bytes(tile.of_operand(0).k), layout.1.bytes(tile.of_operand(1).k));
+    let of_words = ops.places.as_ref().map(Loader::layout);
     // The second buffer lies right behind the first.
-    let swap = size_a + size_b;
+    let swap = size_a + size_b + of_words.map_or(0, |l| l.bytes(tile.of_places().k));
     let b = &mut w.b;
     b.lds_of_at_least(tile.buffers * swap);
     let item = b.workitem_id();
@@ -215,7 +226,14 @@ pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
     };
     let read = (layout.0.address(b, &reads.0, item), layout.1.address(b, &reads.1, item));
     let read = (b.to_vector(read.0), b.to_vector(read.1));
-    let places = Places { read, layout, b_base: size_a };
+    let words = match (of_words, tile.form) {
+        (Some(layout), Form::Matrix(f)) => {
+            let read = layout.address(b, &f.read_words(tile), item);
+            Some((b.to_vector(read), layout, size_a + size_b))
+        }
+        _ => None,
+    };
+    let places = Places { read, layout, b_base: size_a, words };
     let mut vector = |tm, tn, dot| {
         let place = tile.fragment();
         let by = Vector { tile, place, tm, tn, dot, places };

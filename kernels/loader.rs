@@ -35,7 +35,8 @@ pub(super) enum Loader {
     Patches(Patches),
 }
 
-/// Address of an operand tile: element `(k, w)` is at byte `base + scalar + (k * k_stride + w * w_stride) * size`.
+/// Address of an operand tile: element `(k, w)` is at byte `base + scalar + (k * k_stride + w * w_stride) * size`. Of an operand in cells
+/// that lie apart `k` is that of a cell's first element, behind which the others lie.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     /// Memory.
@@ -52,7 +53,9 @@ pub(super) struct Source {
     pub w_stride: u32,
     /// Depth of the operand.
     pub depth: u32,
-    /// The part of the depth that the workgroup sums.
+    /// k of the product for each of the operand's: a power of two.
+    pub each: u32,
+    /// The part of the operand's depth that the workgroup sums.
     pub part: DepthPart,
     /// Lines in the dense direction begin at multiples of four bytes.
     pub aligned: bool,
@@ -513,7 +516,8 @@ pub(super) fn dense_together(
         let starts = Starts::new(b, tile, first, loads.map(|l| common.k(l) * src.k_stride * size));
         Loader::Wide(Wide { beginning: None, common, src, k_first, voff, starts, masked, sideways: None })
     } else {
-        assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
+        // Of cells that lie apart no load has more than one.
+        assert!(src.k_stride == 1 || tile.cell() == WIDEST, "a matrix has dense rows or dense columns");
         let (own, vec) = deep_load(tile, own, together, src.depth);
         let per_col = tile.k / own;
         let cols = threads / per_col;
@@ -529,7 +533,7 @@ pub(super) fn dense_together(
         let common = Common::new(b, (tile, width), share, layout, vec, item);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
-        let starts = Starts::new(b, tile, first, loads.map(|l| (common.column(l) * src.w_stride + common.k(l)) * size));
+        let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
         let loads = own / vec;
         Loader::Deep(Deep { common, src, k_first, voff, starts, loads, masked, sideways: None, tally: None })
     }
@@ -541,15 +545,32 @@ pub(super) fn first_element(b: &mut Builder, src: &Source, share: &Fragment, ite
     let column = fragment::coordinate(b, share, item, fragment::col, 1, Some(src.first));
     let words = match (src.k_stride, src.w_stride) {
         (stride, 1) => b.mad(k, stride, column),
-        (_, stride) => b.mad(column, stride, k),
+        (1, stride) => b.mad(column, stride, k),
+        (each, stride) => {
+            let k = b.mul(k, each);
+            b.mad(column, stride, k)
+        }
     };
     let k = src.part.absolute(b, k);
     (k, b.shl(words, scale))
 }
 
+impl Source {
+    /// The element at a k and column, from the first on.
+    fn element(&self, k: u32, column: u32) -> u32 {
+        k * self.k_stride + column * self.w_stride
+    }
+
+    /// The operand's depth where the product's is `k`; what is never masked does not ask.
+    fn depth_of(&self, b: &mut Builder, k: Part, masked: bool) -> Part {
+        if self.each > 1 && masked { b.shr(k, self.each.trailing_zeros()) } else { k }
+    }
+}
+
 impl Wide {
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
+        let k = self.src.depth_of(b, k, self.masked);
         let step = self.src.k_stride * c.types.stored_bytes();
         // A run is inside as a whole where the depth is a multiple of it.
         let whole_runs = self.src.depth.is_multiple_of(c.run);
@@ -595,6 +616,7 @@ impl Wide {
 impl Deep {
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
+        let k = self.src.depth_of(b, k, self.masked);
         let size = c.types.stored_bytes();
         let mut offsets = Vec::new();
         for l in 0..self.loads {
@@ -607,7 +629,7 @@ impl Deep {
             });
         }
         for (load, &reg) in c.regs.iter().enumerate() {
-            let imm = (c.column(load as u32) * self.src.w_stride + c.k(load as u32)) * size;
+            let imm = self.src.element(c.k(load as u32), c.column(load as u32)) * size;
             let mut voff = offsets[load % offsets.len()];
             if let Some(s) = self.sideways {
                 voff = s.guarded(b, voff, c.column(load as u32), k);
@@ -615,7 +637,7 @@ impl Deep {
             let (soff, near) = self.starts.of(imm);
             c.load(b, reg, c.vec, self.src.buf, (voff, soff, near));
         }
-        let next = self.sideways.map_or(c.depth * size, |s| s.step);
+        let next = self.sideways.map_or(c.depth * self.src.k_stride * size, |s| s.step);
         self.starts.advance(b, self.voff, next);
     }
 

@@ -7,12 +7,14 @@ use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::tally::Tally;
 use super::loader::{self, Loader, Source};
+use super::matrix::{self, MatrixForm};
 use super::normed::Finish;
 use super::regroup;
 use super::split::{self, DepthPart, Known, Product};
 use super::standardized::Rows;
 use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
+use crate::graph::fused::{Sparse, StepKind};
 use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
@@ -21,15 +23,20 @@ use crate::tensor::DType;
 pub(super) fn extents(cx: &Cx) -> Extents {
     let out = &cx.step.output.view;
     let r = out.rank();
-    let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
+    let sparse = sparse(cx);
+    let k = sparse.map_or(cx.step.inputs[0].view.dims[r - 1], |s| s.depth);
+    let (m, n) = (out.dims[r - 2], out.dims[r - 1]);
     let [a, b] = [0, 1].map(|i| &cx.step.inputs[i].view.strides);
-    let deep = (a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1);
+    let deep = [a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1];
+    // What a round takes of cells lies together.
+    let [left, right] = [0, 1].map(|i| deep[i] && sparse.is_none_or(|s| s.side != i));
+    let deep = (left, right);
     Extents {
         batches: out.dims[..r - 2].iter().product(),
         m,
         n,
         k,
-        bytes: gemm::operand_bytes(cx, 1),
+        bytes: gemm::operand_bytes(cx, 1) + sparse.map_or(0, |_| cx.graph.tensor(cx.step.inputs[2].tensor).bytes()),
         stored: cx.dtype(Arg::Output).size(),
         expression: epilogue::clocks(cx),
         deep,
@@ -37,6 +44,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         shares: true,
         apart: gemm::stores_apart(cx, &walk(r, m)),
         in_rows: gemm::stores_together(cx, &walk(r, m)),
+        sparse: sparse.map(|s| s.side),
         lines: [(r - 1, r - 2), (r - 2, r - 1)].into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
 }
@@ -44,6 +52,22 @@ pub(super) fn extents(cx: &Cx) -> Extents {
 /// The same where what comes behind it counts the workgroups of a row.
 pub(super) fn extents_in_rows(cx: &Cx) -> Extents {
     Extents { bands: false, shares: false, ..extents(cx) }
+}
+
+/// What the product's sparse operand is, if one is.
+fn sparse(cx: &Cx) -> Option<Sparse> {
+    match cx.step.kind {
+        StepKind::Sparse(s) => Some(s),
+        _ => None,
+    }
+}
+
+/// The target may multiply one of its operands as a sparse one.
+pub(super) fn takes_sparse(cx: &Cx) -> bool {
+    gemm::types(cx).is_ok_and(|types| {
+        let types = matrix::types_of(types);
+        [0, 1].iter().any(|o| [16, 32].iter().any(|side| MatrixForm::sparse(cx.target, types, *side, *o).is_some()))
+    })
 }
 
 /// How its results are walked: rows of matrices of so many dimensions.
@@ -148,7 +172,13 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         _ => choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1),
     };
     let (mut tile, mut split) = choose(&extents)?;
-    let operands = [Operand::new(cx, 0, (r - 1, r - 2), k)?, Operand::new(cx, 1, (r - 2, r - 1), k)?];
+    let sparse = sparse(cx);
+    let operand = |number: usize, along: (usize, usize)| match sparse {
+        Some(s) if s.side == number => Ok(Operand::of_cells(cx, number)),
+        _ => Operand::new(cx, number, along, k),
+    };
+    let operands = [operand(0, (r - 1, r - 2))?, operand(1, (r - 2, r - 1))?];
+    let places = sparse.map(|_| Operand::new(cx, 2, (r - 2, r - 1), k)).transpose()?;
     let mut rest = Rest::of(cx, &operands, (&tile, &split), k);
     // A rest has its own depth.
     if split.shares.is_some() && rest.is_some() {
@@ -174,13 +204,24 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
     let (first_m, first_n) = share.map_or_else(|| split::first(&mut w, &tile, &split), |s| s.first);
     let outer = |w: &mut Writer, view: &View, size: usize| outer_offset(w, view, size, &batch, r - 2);
     let loaders = |w: &mut Writer, tile: &Tile, (depth, part): (usize, DepthPart), anywhere: bool| -> Res<Operands> {
-        let mut one = |o: &Operand, first: Part, width: u32| {
-            o.loader(w, cx, (depth, part), first, &batch, (tile, width), anywhere)
+        let ends = [(first_m, tile.m), (first_n, tile.n)];
+        let mut one = |o: &Operand, (first, width): (Part, u32), of: &Tile| {
+            // What a sparse operand holds, and its words, are less deep.
+            let each = tile.k / of.k;
+            let (depth, part) = match each {
+                1 => (depth, part),
+                _ => (depth.next_multiple_of(2 * tile.run as usize) / each as usize, part.of_each(&mut w.b, each)),
+            };
+            o.loader(w, cx, (depth, part, each), first, &batch, (of, width), anywhere)
         };
-        Ok(Operands { a: one(&operands[0], first_m, tile.m)?, b: one(&operands[1], first_n, tile.n)? })
+        let a = one(&operands[0], ends[0], &tile.of_operand(0))?;
+        let b = one(&operands[1], ends[1], &tile.of_operand(1))?;
+        let words = places.as_ref().zip(tile.sparse());
+        let places = words.map(|(o, sparse)| one(o, ends[sparse], &tile.of_places())).transpose()?;
+        Ok(Operands { a, b, places })
     };
     if let Form::Sliced(form) = tile.form {
-        let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part), first, &batch, &tile);
+        let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part, 1), first, &batch, &tile);
         let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
         let behind = |w: &mut Writer, tally: &Tally| match rows {
             Some(rows) => Ok(Some((rows, Known::Levels(rows.end(w, &tile, tally, first_m, &extents)?)))),
@@ -260,6 +301,15 @@ impl Operand {
         Ok(Operand { number, along, strides: (sk as u32, sw as u32) })
     }
 
+    /// A sparse operand, in cells of which those of all lines at a depth lie together.
+    fn of_cells(cx: &Cx, number: usize) -> Operand {
+        let (cells, words) = (&cx.step.inputs[number].view, &cx.step.inputs[2].view);
+        let r = cells.rank();
+        let lines = words.dims[r - 1];
+        let run = cells.dims[r - 1] / lines;
+        Operand { number, along: (r - 1, r - 2), strides: (lines as u32, run as u32) }
+    }
+
     /// Lines lie along the width.
     fn is_wide(&self) -> bool {
         self.strides.1 == 1
@@ -273,6 +323,10 @@ impl Operand {
     /// Loads are as wide as can be, since lines begin and end at whole words; or they could not be anywhere either.
     fn is_word_aligned(&self, cx: &Cx, tile: &Tile, depth: usize) -> bool {
         let (view, bytes) = (&cx.step.inputs[self.number].view, tile.types.stored_bytes());
+        if self.strides.0.min(self.strides.1) > 1 {
+            // Cells are whole.
+            return true;
+        }
         let (line, together) = match self.is_wide() {
             // A dword that a line's end cuts has elements of the next line.
             true if self.strides.0 < WIDEST => return true,
@@ -305,12 +359,12 @@ impl Operand {
         }
     }
 
-    /// Where a depth, or a part of it, is in memory.
+    /// Where a depth, or a part of it, is in memory, with one k for so many of the product's.
     fn source(
         &self,
         w: &mut Writer,
         cx: &Cx,
-        (depth, part): (usize, DepthPart),
+        (depth, part, each): (usize, DepthPart, u32),
         first: Part,
         batch: &[Option<Part>],
         tile: &Tile,
@@ -326,6 +380,7 @@ impl Operand {
             k_stride: self.strides.0,
             w_stride: self.strides.1,
             depth: depth as u32,
+            each,
             part,
             aligned: lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line()),
         })
@@ -336,13 +391,13 @@ impl Operand {
         &self,
         w: &mut Writer,
         cx: &Cx,
-        (depth, part): (usize, DepthPart),
+        (depth, part, each): (usize, DepthPart, u32),
         first: Part,
         batch: &[Option<Part>],
         (tile, width): (&Tile, u32),
         anywhere: bool,
     ) -> Res<Loader> {
-        let src = self.source(w, cx, (depth, part), first, batch, tile)?;
+        let src = self.source(w, cx, (depth, part, each), first, batch, tile)?;
         let item = w.b.workitem_id();
         let together = self.together(cx, tile, depth, anywhere);
         Ok(loader::dense_together(&mut w.b, src, tile, width, together, item))

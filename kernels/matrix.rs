@@ -15,7 +15,10 @@ use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
-use crate::mir::{Builder, MInst, Part, matrix_clocks, matrix_instruction, matrix_modifiers};
+use crate::mir::{
+    Builder, MInst, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers, sparse_instruction,
+    sparse_modifiers,
+};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
 
@@ -111,8 +114,10 @@ pub(super) fn candidates(
     let mut found = Vec::new();
     // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
     let of_side = |side: usize| {
-        let (instruction, shape) = matrix_instruction(target, types.compute, types.accumulate, side)?;
-        let form = MatrixForm::new(instruction, shape)?;
+        let form = match e.sparse {
+            Some(operand) => MatrixForm::sparse(target, types, side, operand)?,
+            None => MatrixForm::of(target, types, side, !e.apart)?,
+        };
         Some((form, form.step(run)))
     };
     let of_sides = [16, 32].map(|side| (side, of_side(side)));
@@ -125,7 +130,7 @@ pub(super) fn candidates(
         if types.bytes() < 4 && results > LARGE && step * types.bytes() != STEP_OF_LARGE {
             continue;
         }
-        let form = MatrixForm { waves: (down, across), swapped: form.swapped && !e.apart, ..form };
+        let form = MatrixForm { waves: (down, across), ..form };
         let k = depth * 8.max(32 / types.bytes());
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
         if types.bytes() < 4 && depth == 1 || !k.is_multiple_of(step) {
@@ -140,7 +145,9 @@ pub(super) fn candidates(
         if depth == DEEPEST && !(spread && loaded_words(&tile) <= FEW_LOADED) {
             continue;
         }
-        let one = Layout::most(&tile, tile_m) + Layout::most(&tile, tile_n);
+        let operands = [tile_m, tile_n].into_iter().enumerate();
+        let of_places = tile.sparse().map_or(0, |o| [tile_m, tile_n][o] * 4 * tile.of_places().k);
+        let one = operands.map(|(o, width)| Layout::most(&tile.of_operand(o), width)).sum::<u32>() + of_places;
         let lds_bytes = target.info().lds_bytes;
         // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
         // rounds with two.
@@ -168,13 +175,23 @@ pub(super) fn candidates(
 
 /// Dwords that a workitem loads for a tile.
 fn loaded_words(tile: &Tile) -> u32 {
-    (tile.m + tile.n) * tile.k * tile.types.bytes() / 4 / tile.threads()
+    let cells: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k).sum();
+    let of_places = tile.sparse().map_or(0, |o| [tile.m, tile.n][o] * tile.of_places().k);
+    (cells * tile.types.bytes() / 4 + of_places) / tile.threads()
 }
 
-/// Every workitem has something to load of both operands, and a pass has a whole row.
+/// Every workitem has something to load of all operands, and a pass has a whole row.
 fn can_load(tile: &Tile) -> bool {
-    let (threads, own) = (tile.threads(), tile.k / tile.run);
-    [tile.m, tile.n].iter().all(|w| (own * w).is_multiple_of(threads) && threads >= own.max(*w))
+    let threads = tile.threads();
+    let fits = |tile: Tile, width: u32| {
+        let own = tile.k / tile.run;
+        (own * width).is_multiple_of(threads) && threads >= own.max(width)
+    };
+    let both = [tile.m, tile.n].iter().enumerate().all(|(o, width)| fits(tile.of_operand(o), *width));
+    both && tile.sparse().is_none_or(|o| {
+        let width = [tile.m, tile.n][o];
+        width.is_power_of_two() && fits(tile.of_places(), width)
+    })
 }
 
 /// What a lane holds of an operand: which bits of its number name a row (of A; of B a column), and which a group of k.
@@ -193,23 +210,26 @@ impl MatrixForm {
         let busy = self.clocks(target);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
         let products = f64::from(tile.m * tile.n) / (side * side * self.op.shape.k as f64) * busy;
-        let reads = f64::from((tile.m / down + tile.n / across) * down * across) * bytes / machine.lds;
+        let [held_m, held_n] = e.held(bytes);
+        let read = f64::from(tile.m / down) * held_m + f64::from(tile.n / across) * held_n;
+        let reads = read * f64::from(down * across) * bytes / machine.lds;
         // What is loaded is also converted, packed and written.
-        let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
+        let moves = (f64::from(tile.m) * held_m + f64::from(tile.n) * held_n) * bytes / 16.0;
         let loaded = machine.loaded(tile, e);
         let own = tile.m * tile.n / tile.threads();
         // Sums, unless they are in a file of their own, operands of steps, and what is loaded.
         let t = target.info();
         let apart = t.max_agprs > 0 && !t.unified_agprs;
         let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
-        let held = self.operand(Operand::A).map_or(0, |a| a.own.max(tile.run)) * types.bytes() / 4;
+        let held = self.operand(Operand::B).map_or(0, |b| self.lane_depth(&b, tile.run)) * types.bytes() / 4;
+        let held_of = |operand: usize| if tile.sparse() == Some(operand) { held / 2 + 1 } else { held };
         // Barriers; and an odd number of steps has none beside which the next round's first reads come.
         let odd = tile.k / self.step(tile.run) % 2;
         let meetings = 3 - tile.buffers + 2 * odd;
         let clocks = self.products(tile) * busy;
         let answer = if types.bytes() < 4 { choice::lds_answer(target) } else { 0.0 };
         let (ahead, sets) = rounds::reads_ahead(tile.k / self.step(tile.run), clocks, answer);
-        let [rows, columns] = [tile.m / down, tile.n / across].map(|own| own / self.side() * held);
+        let [rows, columns] = [(0, tile.m / down), (1, tile.n / across)].map(|(o, own)| own / self.side() * held_of(o));
         let read = match rounds::one_for_all(target, tile, ahead) {
             true => rows.max(columns) + sets * rows.min(columns),
             false => sets.max(2) * (rows + columns),
@@ -278,16 +298,51 @@ impl MatrixForm {
 
     /// k that the lanes read in one step: as many as fill cells, or an instruction.
     pub fn step(&self, run: u32) -> u32 {
-        let Some(a) = self.operand(Operand::A) else { return run };
-        a.groups * a.own.max(run)
+        self.operand(Operand::B).map_or(run, |b| b.groups * self.lane_depth(&b, run))
     }
 
-    /// Both operands have the same order of k over lanes and positions, which is what lets it be chosen freely.
+    /// Those that a lane has of them, of the second operand. Of a sparse first one it reads one cell, of the second what stands beside that.
+    fn lane_depth(&self, b: &Side, run: u32) -> u32 {
+        b.own.max(if self.op.shape.sparse { 2 * run } else { run })
+    }
+
+    /// Both operands have the same order of k over lanes and positions, which is what lets it be chosen freely; of a sparse one that of
+    /// pairs is the other's order of fours.
     fn is_usable(&self) -> bool {
         let (Some(a), Some(b)) = (self.op.fragment(Operand::A), self.op.fragment(Operand::B)) else { return false };
-        let k_of_a = a.lane.iter().chain(&a.position).map(|s| s.col);
-        let k_of_b = b.lane.iter().chain(&b.position).map(|s| s.row);
-        k_of_a.eq(k_of_b) && self.op.fragment(Operand::D).is_some()
+        let of = |list: &[Step], along: fn(&Step) -> u32, each: u32| -> Vec<u32> {
+            list.iter().map(|s| along(s) * each).collect()
+        };
+        let each = if self.op.shape.sparse { 2 } else { 1 };
+        let of_a = [of(&a.lane, fragment::col, each), of(&a.position, fragment::col, each)];
+        let mut of_b = [of(&b.lane, fragment::row, 1), of(&b.position, fragment::row, 1)];
+        // The bits of a place among four, of which a pair has one.
+        if self.op.shape.sparse && of_b[1].starts_with(&[1, 2]) {
+            of_b[1].remove(0);
+        }
+        of_a == of_b && self.op.fragment(Operand::D).is_some()
+    }
+
+    /// A single wave that multiplies elements of these types with an instruction of some side; none where the target has none. Its
+    /// operands change places where that puts neighbouring columns in neighbouring registers, and where they `may`.
+    pub fn of(target: Target, types: Types, side: usize, may: bool) -> Option<MatrixForm> {
+        let of = |[a, b]: [Type; 2]| {
+            let (instruction, op) = matrix_instruction(target, [a, b], types.accumulate, side)?;
+            MatrixForm::new(instruction, op)
+        };
+        let [a, b] = types.factors();
+        let form = of([a, b])?;
+        let swapped = form.swapped && may;
+        let form = if swapped && a != b { of([b, a])? } else { form };
+        Some(MatrixForm { swapped, ..form })
+    }
+
+    /// The same with operand 0 or 1 of the product sparse: it is the instruction's first.
+    pub fn sparse(target: Target, types: Types, side: usize, operand: usize) -> Option<MatrixForm> {
+        let factors = types.factors();
+        let factors = [factors[operand], factors[1 - operand]];
+        let (instruction, op) = sparse_instruction(target, factors, types.accumulate, side)?;
+        Some(MatrixForm { swapped: operand == 1, ..MatrixForm::new(instruction, op)? })
     }
 
     /// A single wave that multiplies with an instruction; none where its operands do not agree.
@@ -341,7 +396,10 @@ impl MatrixForm {
         // Waves lie across, then down.
         let read = |operand: Operand, own_across: u32, own_down: u32| {
             let side = self.operand(operand).expect("a usable instruction");
-            let depth = side.own.max(tile.run);
+            let depth = side.own.max(match self.op.shape.sparse && operand == Operand::B {
+                true => 2 * tile.run,
+                false => tile.run,
+            });
             let waves = [(across, fragment::across(own_across)), (down, fragment::across(own_down))];
             let mut f = fragment::runs(&waves, &[], tile.types.bytes() * 8);
             let within = side.lanes.iter().map(|s| Step { row: s.col * depth, col: s.row });
@@ -351,10 +409,19 @@ impl MatrixForm {
         (read(of_a, 0, tile.m / down), read(of_b, tile.n / across, 0))
     }
 
+    /// The same of the words that say where the elements of a sparse operand's cells were.
+    pub fn read_words(&self, tile: &Tile) -> Fragment {
+        let (a, b) = self.reads(tile);
+        let cells = if self.swapped { b } else { a };
+        let word = |s: &Step| Step { row: s.row / tile.run, col: s.col };
+        Fragment { lane: cells.lane.iter().map(word).collect(), ..cells }
+    }
+
     /// What multiplies a tile.
     pub fn multiplier<'a>(&'a self, tile: &'a Tile, places: Places) -> Matrix<'a> {
-        let side = self.operand(Operand::A).expect("a usable instruction");
-        Matrix { form: self, tile, places, own: side.own, groups: side.groups, swapped: self.swapped }
+        let side = self.operand(Operand::B).expect("a usable instruction");
+        let depth = self.lane_depth(&side, tile.run);
+        Matrix { form: self, tile, places, own: side.own, depth, groups: side.groups, swapped: self.swapped }
     }
 }
 
@@ -363,19 +430,24 @@ pub(super) struct Matrix<'a> {
     form: &'a MatrixForm,
     tile: &'a Tile,
     places: Places,
+    /// k of an instruction that a lane has, and those that it reads in a step.
     own: u32,
+    depth: u32,
     groups: u32,
     swapped: bool,
 }
 
 impl Matrix<'_> {
-    /// k that a lane reads in a step.
-    fn depth(&self) -> u32 {
-        self.own.max(self.tile.run)
+    /// Those of what it holds of the rows, or of the columns.
+    fn held(&self, of_rows: bool) -> u32 {
+        let sparse = self.tile.sparse() == Some(usize::from(!of_rows));
+        if sparse { self.depth / 2 } else { self.depth }
     }
-    /// Registers of so many tiles of an operand.
-    fn operand(&self, b: &mut Builder, tiles: u32) -> Vec<Part> {
-        let dwords = (self.depth() * self.tile.types.bytes() / 4) as u8;
+    /// Registers of so many tiles of the rows, or of the columns: behind the elements of a sparse one the word that says where they were.
+    fn operand(&self, b: &mut Builder, (of_rows, tiles): (bool, u32)) -> Vec<Part> {
+        let held = self.held(of_rows);
+        let word = u32::from(held < self.depth);
+        let dwords = (held * self.tile.types.bytes() / 4 + word) as u8;
         (0..tiles).map(|_| b.v(dwords)).collect()
     }
 
@@ -386,8 +458,13 @@ impl Matrix<'_> {
             true => (read.0[number], p.read.0, p.layout.0, 0),
             false => (read.1[number], p.read.1, p.layout.1, p.b_base),
         };
-        let cells = self.depth() / tile.run;
+        let cells = self.held(of_rows) / tile.run;
         let per_cell = (tile.cell() / 4) as u8;
+        let sparse = self.held(of_rows) < self.depth;
+        if let Some((address, layout, base)) = p.words.filter(|_| sparse) {
+            let at = base + layout.at(step * self.groups, number as u32 * self.form.side());
+            b.lds_read_into(to.slice(cells as u8 * per_cell, 1), address, at);
+        }
         for c in 0..cells {
             let k = (step * self.groups * cells + c) * tile.run;
             let at = base + layout.at(k, number as u32 * self.form.side());
@@ -400,17 +477,24 @@ impl Matrix<'_> {
     fn multiply_in_turn(&self, b: &mut Builder, sums: &[Part], read: &Read, mut then: impl FnMut(&mut Builder, usize)) {
         let (rows, columns) = read;
         let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
-        let (longer, of_cell) = (rows_are_longer(read), (self.depth() / self.own) as u8);
+        let sparse = self.form.op.shape.sparse;
+        let (longer, of_cell) = (rows_are_longer(read), (self.depth / self.own) as u8);
         let [outer, inner] = if longer { [rows.len(), columns.len()] } else { [columns.len(), rows.len()] };
         for q in 0..of_cell {
             for t in 0..outer {
                 for u in 0..inner {
                     let (i, j) = if longer { (t, u) } else { (u, t) };
                     let sum = sums[i * columns.len() + j];
-                    let (row, column) = (rows[i].slice(q * dwords, dwords), columns[j].slice(q * dwords, dwords));
-                    let (first, second) = if self.swapped { (column, row) } else { (row, column) };
-                    let srcs = [first.into(), second.into(), sum.into()];
-                    let mods = matrix_modifiers(self.form.instruction, &self.form.op);
+                    let (first, second) = if self.swapped { (columns[j], rows[i]) } else { (rows[i], columns[j]) };
+                    let second = second.slice(q * dwords, dwords);
+                    let (first, third, mods) = if sparse {
+                        let (kept, word) = (first.slice(q * dwords / 2, dwords / 2), first.dword(first.len - 1));
+                        (kept, word, sparse_modifiers(self.form.instruction, &self.form.op, q.into()))
+                    } else {
+                        let mods = matrix_modifiers(self.form.instruction, &self.form.op);
+                        (first.slice(q * dwords, dwords), sum, mods)
+                    };
+                    let srcs = [first.into(), second.into(), third.into()];
                     b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
                 }
                 if q + 1 == of_cell {
@@ -429,7 +513,7 @@ impl Matrix<'_> {
 
 impl Multiplier for Matrix<'_> {
     fn steps(&self) -> u32 {
-        self.tile.k / (self.groups * self.depth())
+        self.tile.k / (self.groups * self.depth)
     }
 
     fn step_clocks(&self, target: Target) -> f64 {
@@ -442,7 +526,7 @@ impl Multiplier for Matrix<'_> {
 
     fn registers(&self, b: &mut Builder) -> Read {
         let (down, across) = self.tiles();
-        (self.operand(b, down), self.operand(b, across))
+        (self.operand(b, (true, down)), self.operand(b, (false, across)))
     }
 
     fn read(&self, b: &mut Builder, step: u32, read: &Read) {
@@ -459,8 +543,8 @@ impl Multiplier for Matrix<'_> {
     fn sets(&self, b: &mut Builder, count: u32, one_for_all: bool) -> Vec<Read> {
         let first = self.registers(b);
         let further = |_| match one_for_all {
-            true if rows_are_longer(&first) => (first.0.clone(), self.operand(b, first.1.len() as u32)),
-            true => (self.operand(b, first.0.len() as u32), first.1.clone()),
+            true if rows_are_longer(&first) => (first.0.clone(), self.operand(b, (false, first.1.len() as u32))),
+            true => (self.operand(b, (true, first.0.len() as u32)), first.1.clone()),
             false => self.registers(b),
         };
         let further: Vec<Read> = (1..count).map(further).collect();

@@ -62,7 +62,7 @@ mod winograd;
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
-pub use tuning::{Product, Tuned, Tuning, TuningError, Way, Winograd};
+pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;
 
 use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
@@ -270,7 +270,8 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     for a in step.inputs.iter().chain([&step.output]) {
         let _ = write!(s, "|{} {} {:?}", tensor(a.tensor), a.view, a.guard);
         for i in &a.indirect {
-            let _ = write!(s, " {} {} {} {}", tensor(i.index), i.view, i.stride, i.extent);
+            let sure = if pointwise::is_sure(graph, i) { "s" } else { "" };
+            let _ = write!(s, " {} {} {} {}{sure}", tensor(i.index), i.view, i.stride, i.extent);
         }
     }
     s
@@ -282,14 +283,17 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
     let cx = cx(graph, step, target, tuning);
     match &step.kind {
         _ if sized::fits(graph, step) => None,
-        StepKind::MatMul => matmul::candidates(&cx).ok(),
+        StepKind::MatMul | StepKind::Sparse(_) => matmul::candidates(&cx).ok(),
         StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
     }
 }
 
+/// A constant is packed for sparse products where these save so much: the clocks are estimates.
+const WORTH_PACKING: f64 = 0.96;
+
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
-/// products to attentions, products with what widens their factors from 8 bits, products with the normalisation of their rows,
+/// products to attentions, products with what widens their factors from 8 bits, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
@@ -316,11 +320,25 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
             .or(caching);
     let next = narrow.as_ref().unwrap_or(graph);
+    let sparse = crate::graph::sparse_factors(
+        next,
+        |graph, step| {
+            let wanted = tuning.sparse() != When::Never && !sized::fits(graph, step);
+            wanted && matmul::takes_sparse(&cx(graph, step, target, tuning))
+        },
+        |graph, sparse, step| {
+            let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
+            let always = tuning.sparse() == When::Always;
+            matches!((clocks(sparse), clocks(step)), (Some(sparse), Some(dense)) if always || sparse < WORTH_PACKING * dense)
+        },
+    )
+    .or(narrow);
+    let next = sparse.as_ref().unwrap_or(graph);
     let standard = crate::graph::standardize(next, |graph, norm, turned| {
         let small = |t: &crate::graph::Turned| graph.tensor(t.step.output.tensor).bytes() < MAX_TENSOR_BYTES;
         turned.iter().all(small) && standardized::are_worth(&cx(graph, norm, target, tuning), turned)
     })
-    .or(narrow);
+    .or(sparse);
     let next = standard.as_ref().unwrap_or(graph);
     let finished = crate::graph::finish_with_norms(next, |graph, step| {
         graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES
@@ -368,7 +386,7 @@ pub fn lower(
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul => matmul::lower(&cx, None, None),
+        StepKind::MatMul | StepKind::Sparse(_) => matmul::lower(&cx, None, None),
         StepKind::Normed(n) => normed::lower(&cx, n),
         StepKind::Standardized(s) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),

@@ -13,6 +13,7 @@
 use super::choice;
 use super::error::Res;
 use super::gemm::{Multiplier, Operands, Places, Read, Stages};
+use super::loader::Loader;
 use super::tile::{Form, Tile};
 use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Type};
 use barewave_isa::Target;
@@ -84,11 +85,11 @@ pub(super) struct Rounds<'a, M: Multiplier> {
     tile: &'a Tile,
     by: &'a M,
     sums: &'a [Part],
-    b_base: u32,
-    /// Where this workitem reads in A's and B's tiles, and where it writes.
-    addresses: [Part; 4],
+    places: Places,
+    /// Where this workitem reads in the tiles of all operands, and behind those where it writes.
+    addresses: Vec<Part>,
     /// What each address adds up to in both buffers, where the buffers do not differ in one bit only.
-    both: [Option<Part>; 4],
+    both: Vec<Option<Part>>,
     /// Bytes from one buffer to the other.
     swap: u32,
     /// The stage in which tiles are written.
@@ -118,9 +119,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         places: Places,
         swap: u32,
     ) -> Self {
-        let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
+        let read = [places.read.0, places.read.1].into_iter().chain(places.words.map(|w| w.0));
+        let addresses: Vec<Part> = read.chain(ops.all().map(Loader::lds)).collect();
         // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
-        let both = addresses.map(|a| (tile.buffers > 1 && !swap.is_power_of_two()).then(|| sum_of_buffers(b, a, swap)));
+        let summed = tile.buffers > 1 && !swap.is_power_of_two();
+        let both = addresses.iter().map(|a| summed.then(|| sum_of_buffers(b, *a, swap))).collect();
         // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that ask a
         // table, which ends behind the next round.
         let early = is_narrow(tile) && ops.are_dense();
@@ -132,12 +135,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let (ahead, sets) = reads_ahead(by.steps(), by.step_clocks(b.target()), answer);
         let one_for_all = early && one_for_all(b.target(), tile, ahead);
         let sets = by.sets(b, sets, one_for_all);
-        let b_base = places.b_base;
         Rounds {
             tile,
             by,
             sums,
-            b_base,
+            places,
             addresses,
             both,
             swap,
@@ -191,14 +193,14 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
 
     /// What is read from here on is the next tile.
     fn turn(&self, b: &mut Builder) {
-        self.change(b, 0);
-        self.change(b, 1);
+        (0..self.addresses.len() / 2).for_each(|i| self.change(b, i));
     }
 
     fn load(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
         b.stage(LOAD);
         ops.a.issue(b, k);
         ops.b.issue(b, k);
+        ops.places.iter_mut().for_each(|l| l.issue(b, k));
         b.stage(self.last());
     }
 
@@ -208,9 +210,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         ops.b.prepare(b)?;
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
         ops.a.commit(b, 0);
-        ops.b.commit(b, self.b_base);
-        self.change(b, 2);
-        self.change(b, 3);
+        ops.b.commit(b, self.places.b_base);
+        if let (Some(places), Some((_, _, base))) = (&ops.places, self.places.words) {
+            places.commit(b, base);
+        }
+        (self.addresses.len() / 2..self.addresses.len()).for_each(|i| self.change(b, i));
         b.stage(self.last());
         Ok(())
     }

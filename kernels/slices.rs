@@ -19,7 +19,7 @@ use super::loader::tally::{Counted, Tally};
 use super::loader::{self, Source};
 use super::matrix::{self, MatrixForm};
 use super::tile::{Form, Tile, Types, WIDEST};
-use crate::mir::{Builder, Gen, MInst, Part, Pipeline, Type, matrix_instruction};
+use crate::mir::{Builder, Gen, MInst, Part, Pipeline, Type};
 use barewave_isa::matrix::{Fragment, Operand, Step};
 use barewave_isa::{Target, op};
 
@@ -67,11 +67,7 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Ex
     let types = matrix::types_of(types);
     let bytes = types.bytes();
     let fits = e.lines && bytes <= 4 && types.accumulate.dwords() == 1;
-    let instruction = matrix_instruction(target, types.compute, types.accumulate, SIDE as usize).filter(|_| fits);
-    let Some(matrix) = instruction.and_then(|(instruction, op)| MatrixForm::new(instruction, op)) else {
-        return Vec::new();
-    };
-    let matrix = MatrixForm { swapped: false, ..matrix };
+    let Some(matrix) = MatrixForm::of(target, types, SIDE as usize, false).filter(|_| fits) else { return Vec::new() };
     let Some(side) = matrix.operand(Operand::A) else { return Vec::new() };
     let (own, groups, run) = (side.own, side.groups, WIDEST / bytes);
     let depth = own.max(run);

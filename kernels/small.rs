@@ -10,19 +10,21 @@ pub(super) fn is_small(t: DType) -> bool {
     SmallFloat::of(t).is_some() || t == DType::F8E8M0
 }
 
-/// The type as which a target's matrix instructions multiply it, if they do.
-pub(super) fn multiplied(target: Target, t: DType) -> Option<Type> {
-    let as_it_is = match t {
-        DType::F8E4M3 | DType::F8E5M2 => !target.info().fnuz,
-        DType::F8E4M3Z | DType::F8E5M2Z => target.info().fnuz,
-        _ => false,
+/// The types as which a target's matrix instructions multiply two factors, if they do.
+pub(super) fn multiplied(target: Target, factors: [DType; 2]) -> Option<[Type; 2]> {
+    let element = |t: DType| {
+        let (fnuz, element) = match t {
+            DType::F8E4M3 => (false, Type::Fp8),
+            DType::F8E4M3Z => (true, Type::Fp8),
+            DType::F8E5M2 => (false, Type::Bf8),
+            DType::F8E5M2Z => (true, Type::Bf8),
+            _ => return None,
+        };
+        (fnuz == target.info().fnuz).then_some(element)
     };
-    let elements = match t {
-        DType::F8E4M3 | DType::F8E4M3Z => Type::Fp8,
-        _ => Type::Bf8,
-    };
+    let elements = [element(factors[0])?, element(factors[1])?];
     let has = |side: usize| matrix_instruction(target, elements, Type::F32, side).is_some();
-    (as_it_is && (has(16) || has(32))).then_some(elements)
+    (has(16) || has(32)).then_some(elements)
 }
 
 /// The f32 that a code stands for.

@@ -67,6 +67,12 @@ impl DepthPart {
         DepthPart { first: Some(first), ..DepthPart::whole(span) }
     }
 
+    /// The same of an operand that has one k for so many of the product's, a power of two.
+    pub fn of_each(&self, b: &mut Builder, each: u32) -> DepthPart {
+        let split = Split { chunk: self.split.chunk / each, ..self.split };
+        DepthPart { split, first: self.first.map(|k| b.shr(k, each.trailing_zeros())), ..*self }
+    }
+
     /// The k that lies `k` behind the beginning of the part.
     pub fn absolute(&self, b: &mut Builder, k: Part) -> Part {
         match self.first {

@@ -26,6 +26,8 @@ pub(super) struct Types {
     pub storage: Type,
     /// In LDS, and what is multiplied.
     pub compute: Type,
+    /// Those of the right operand, in memory and multiplied, where they are of another type of as many bits.
+    pub right: Option<Type>,
     /// What products are summed in.
     pub accumulate: Type,
 }
@@ -34,7 +36,11 @@ impl Types {
     /// Multiply-adds of a type's elements.
     pub fn of(t: DType) -> Types {
         let compute = values::computed(t);
-        Types { storage: values::stored(t), compute, accumulate: compute }
+        Types { storage: values::stored(t), compute, right: None, accumulate: compute }
+    }
+    /// What is multiplied, of the left and of the right operand.
+    pub fn factors(&self) -> [Type; 2] {
+        [self.compute, self.right.unwrap_or(self.compute)]
     }
     /// Bytes of an element in memory.
     pub fn stored_bytes(&self) -> u32 {
@@ -115,6 +121,26 @@ impl Tile {
     /// Bytes of a cell in LDS.
     pub fn cell(&self) -> u32 {
         self.run * self.types.bytes()
+    }
+
+    /// The operand, 0 or 1, that holds two of every four elements along k, if one does.
+    pub fn sparse(&self) -> Option<usize> {
+        match self.form {
+            Form::Matrix(f) if f.op.shape.sparse => Some(usize::from(f.swapped)),
+            _ => None,
+        }
+    }
+
+    /// The tile of an operand, as deep as what it holds.
+    pub fn of_operand(&self, operand: usize) -> Tile {
+        if self.sparse() == Some(operand) { Tile { k: self.k / 2, ..*self } } else { *self }
+    }
+
+    /// The tile of the words that say where a sparse operand's elements were: of a word for each cell. In LDS they are dwords.
+    pub fn of_places(&self) -> Tile {
+        let storage = if self.types.bytes() == 1 { Type::U32 } else { Type::U16 };
+        let types = Types { storage, compute: Type::U32, right: None, accumulate: Type::U32 };
+        Tile { types, k: self.k / (2 * self.run), run: 1, ..*self }
     }
 
     /// Of so many rows or columns of a workitem, how many lie together: as many as LDS gives at once, so that those of neighbouring

@@ -4,7 +4,7 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
@@ -18,7 +18,7 @@ use std::fmt;
 pub struct Product {
     /// LLVM's name of the target.
     pub target: &'static str,
-    /// Type of the elements in memory.
+    /// Type of the elements in memory, of A where that of B is another.
     pub dtype: Type,
     /// How the operands lie in memory: neighbours along the depth are neighbours there, in A (not transposed) and in B
     /// (transposed).
@@ -69,9 +69,10 @@ impl From<Tuned> for Reason {
     }
 }
 
-/// Whether convolutions are computed by Winograd's method, which rounds otherwise than sums of products do.
+/// Where a method is used that takes less time but rounds otherwise than sums of products do, or does not read what zeros are
+/// multiplied by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Winograd {
+pub enum When {
     /// Where the estimate says that it is faster.
     #[default]
     Faster,
@@ -85,7 +86,8 @@ pub enum Winograd {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tuning {
     products: BTreeMap<Product, Tuned>,
-    winograd: Winograd,
+    winograd: When,
+    sparse: When,
 }
 
 /// Why a text is no tuning.
@@ -101,8 +103,8 @@ pub struct TuningError {
 /// Names of the columns.
 const HEADER: &str = "target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts";
 
-/// Lines that say where Winograd's method is used.
-const METHODS: [(&str, Winograd); 2] = [("winograd,never", Winograd::Never), ("winograd,always", Winograd::Always)];
+/// Words behind the name of a method, which say where it is used.
+const WHEN: [(&str, When); 2] = [("never", When::Never), ("always", When::Always)];
 
 /// Layouts by whether depth is dense in both operands.
 const LAYOUTS: [(&str, (bool, bool)); 4] =
@@ -117,8 +119,11 @@ impl Tuning {
             if line.is_empty() || line.starts_with('#') || line == HEADER {
                 continue;
             }
-            if let Some((_, winograd)) = METHODS.iter().find(|m| m.0 == line) {
-                out.winograd = *winograd;
+            if let Some((name, word)) = line.split_once(',')
+                && let Some((_, when)) = WHEN.iter().find(|w| w.0 == word)
+                && let Some(method) = out.method(name)
+            {
+                *method = *when;
                 continue;
             }
             let (product, tuned) = row(line).map_err(|what| TuningError { line: i + 1, what })?;
@@ -127,6 +132,15 @@ impl Tuning {
             }
         }
         Ok(out)
+    }
+
+    /// What is said of a method of this name.
+    fn method(&mut self, name: &str) -> Option<&mut When> {
+        match name {
+            "winograd" => Some(&mut self.winograd),
+            "sparse" => Some(&mut self.sparse),
+            _ => None,
+        }
     }
 
     /// Adds a product, or replaces what was said of it.
@@ -143,18 +157,28 @@ impl Tuning {
     pub fn for_target(&self, target: Target) -> Option<Tuning> {
         let own = self.products.iter().filter(|(p, _)| p.target == target.info().name);
         let products: BTreeMap<Product, Tuned> = own.map(|(p, t)| (p.clone(), *t)).collect();
-        let winograd = self.winograd;
-        (!products.is_empty() || winograd != Winograd::Faster).then_some(Tuning { products, winograd })
+        let tuning = Tuning { products, ..*self };
+        (tuning != Tuning::default()).then_some(tuning)
     }
 
     /// Where Winograd's method is used.
-    pub fn winograd(&self) -> Winograd {
+    pub fn winograd(&self) -> When {
         self.winograd
     }
 
     /// Says where Winograd's method is used.
-    pub fn set_winograd(&mut self, winograd: Winograd) {
+    pub fn set_winograd(&mut self, winograd: When) {
         self.winograd = winograd;
+    }
+
+    /// Where constants with two of every four elements are multiplied as that.
+    pub fn sparse(&self) -> When {
+        self.sparse
+    }
+
+    /// Says where constants with two of every four elements are multiplied as that.
+    pub fn set_sparse(&mut self, sparse: When) {
+        self.sparse = sparse;
     }
 }
 
@@ -193,8 +217,10 @@ fn row(line: &str) -> Result<(Product, Tuned), String> {
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
-        if let Some((line, _)) = METHODS.iter().find(|m| m.1 == self.winograd) {
-            writeln!(f, "{line}")?;
+        for (name, when) in [("winograd", self.winograd), ("sparse", self.sparse)] {
+            if let Some((word, _)) = WHEN.iter().find(|w| w.1 == when) {
+                writeln!(f, "{name},{word}")?;
+            }
         }
         for (p, t) in &self.products {
             let layout = LAYOUTS.iter().find(|l| l.1 == p.deep).map_or("NN", |l| l.0);
@@ -221,7 +247,7 @@ mod tests {
     #[test]
     fn a_table_is_read_and_written() {
         let text = format!(
-            "{HEADER}\nwinograd,never\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
+            "{HEADER}\nwinograd,never\nsparse,always\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
         );
         let tuning = Tuning::parse(&text).unwrap();
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));

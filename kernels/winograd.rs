@@ -29,7 +29,7 @@ use super::gemm::{self, Operands, Sums, Walk};
 use super::loader::{self, PatchSource, Source};
 use super::split::{self, Product};
 use super::tile::{Form, Tile, Types};
-use super::tuning::Winograd;
+use super::tuning::When;
 use super::values::{self, Value};
 use super::{Arg, Blob, Cx, Kernel, Writer, epilogue, expr};
 use crate::graph::fused::{Conv, Role};
@@ -181,6 +181,7 @@ fn extents(cx: &Cx) -> Extents {
         shares: false,
         apart: false,
         in_rows: false,
+        sparse: None,
         lines: false,
     }
 }
@@ -231,7 +232,7 @@ fn exchanged(tile: &Tile) -> u32 {
 
 /// The ways to compute a convolution by the method; nothing where it does not apply or is not wanted.
 pub(super) fn method(cx: &Cx, conv: &Conv) -> Option<Method> {
-    let wanted = cx.tuning.winograd() != Winograd::Never && applies(cx, conv);
+    let wanted = cx.tuning.winograd() != When::Never && applies(cx, conv);
     wanted.then(|| Method { tiles: rounds(&Machine::of(cx.target)), extents: extents(cx) })
 }
 
@@ -248,6 +249,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv, tile: &Tile, split: &Split) -> Res<Vec
     let pitch = weights.pitch();
     let buf = w.blob(Blob::Transformed(weights));
     let source = Source {
+        each: 1,
         buf,
         base: 0,
         scalar: None,
@@ -264,7 +266,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv, tile: &Tile, split: &Split) -> Res<Vec
     let pads = [conv.window.pads[0], conv.window.pads[1]];
     let source = PatchSource { buf, x, pads, blocks: blocks(out), first: first.1, part };
     let b = loader::patches(&mut w.b, source, tile, item);
-    let sums = gemm::multiply(&mut w, tile, &mut Operands { a, b }, part.split.chunk)?;
+    let sums = gemm::multiply(&mut w, tile, &mut Operands { a, b, places: None }, part.split.chunk)?;
     let walk = Walk { m_dim: 1, rows: extents.m, n_dims: 2..4, swapped: false };
     let product = Product { tile, sums, walk, first, z, extents, finish: None, rows: None };
     let mut kernels = split::store(w, cx, product, part, |_, _, _| Offset { reg: None, imm: 0 })?;

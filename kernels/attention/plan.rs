@@ -1,10 +1,10 @@
 //! Which form an attention takes: the side of the matrix instruction, waves of a workgroup, keys of a tile, and whether scores are
 //! ahead of weights, by an estimate of its cycles; and whether products and softmax apart would take less.
 
+use super::super::MAX_TENSOR_BYTES;
 use super::super::choice::{self, Machine};
-use super::super::matrix::{MatrixForm, Side};
+use super::super::matrix::{self, MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
-use super::super::{MAX_TENSOR_BYTES, values};
 use super::few::Few;
 use super::shares::{Shares, Work};
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
@@ -243,10 +243,10 @@ impl Plan {
         if !dense || !sizes || ![q, k, v].into_iter().all(forwards) {
             return None;
         }
-        let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
+        let types = matrix::types_of(Types { accumulate: Type::F32, ..Types::of(t) });
         let sides = if e.depth.max(e.width) > 128 || e.queries <= 16 { [16, 32] } else { [32, 16] };
         let forms = sides.into_iter().filter_map(|side| {
-            let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
+            let (instruction, op) = matrix_instruction(target, types.factors(), types.accumulate, side)?;
             MatrixForm::new(instruction, op)
         });
         let forms: Vec<MatrixForm> = forms.collect();
@@ -525,6 +525,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             shares: true,
             apart: false,
             in_rows: false,
+            sparse: None,
             lines: false,
         };
         choice::candidates(target, types, &e, 1, None).candidates.first().map_or(f64::INFINITY, |c| c.clocks)
@@ -554,7 +555,7 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
     }
     let tiles = Plan::of(graph, step, target);
     let machine = Machine::of(target);
-    let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
+    let types = matrix::types_of(Types { accumulate: Type::F32, ..Types::of(t) });
     let others = apart(target, &machine, types, &several, t);
     let cached = matches!(&step.kind, StepKind::Attention(Attention { cached: true, .. }));
     if cached {

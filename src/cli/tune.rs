@@ -1,7 +1,7 @@
 //! Tables of tiles that are better than those that would be chosen.
 
 use super::{Failure, Result};
-use barewave::kernels::{Tuning, Winograd};
+use barewave::kernels::{self, Tuning};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,6 +15,10 @@ pub struct Tune {
     /// applies.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     winograd: When,
+    /// Multiply constants of which two of every four elements are zero as that: where it is faster, never, or wherever there are
+    /// instructions for it.
+    #[arg(long, value_name = "WHEN", default_value = "faster")]
+    sparse: When,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -24,20 +28,28 @@ enum When {
     Always,
 }
 
+impl When {
+    /// What replaces what a table says.
+    fn other(self) -> Option<kernels::When> {
+        match self {
+            When::Faster => None,
+            When::Never => Some(kernels::When::Never),
+            When::Always => Some(kernels::When::Always),
+        }
+    }
+}
+
 impl Tune {
     /// True where a table was given.
     pub fn given(&self) -> bool {
-        self.tune.is_some() || self.winograd != When::Faster
+        self.tune.is_some() || self.winograd != When::Faster || self.sparse != When::Faster
     }
 
     /// The table; an empty one where none was given.
     pub fn read(&self) -> Result<Arc<Tuning>> {
         let mut tuning = self.table()?;
-        match self.winograd {
-            When::Faster => {}
-            When::Never => tuning.set_winograd(Winograd::Never),
-            When::Always => tuning.set_winograd(Winograd::Always),
-        }
+        self.winograd.other().into_iter().for_each(|when| tuning.set_winograd(when));
+        self.sparse.other().into_iter().for_each(|when| tuning.set_sparse(when));
         Ok(Arc::new(tuning))
     }
 

@@ -40,9 +40,6 @@ enum Scale {
 /// The product of the narrow values, and the scaling of its sums.
 fn narrowed(graph: &FusedGraph, product: &Step) -> Option<Step> {
     let [(a, of_a), (b, of_b)] = [factor(graph, product, 0)?, factor(graph, product, 1)?];
-    if graph.tensor(a.tensor).dtype != graph.tensor(b.tensor).dtype {
-        return None;
-    }
     let mut inputs = vec![a, b];
     let mut expr = Expr::new();
     let mut sum = expr.push_acc(DType::F32);

@@ -5,20 +5,22 @@
 
 use super::Type;
 use barewave_isa::action::Action;
-use barewave_isa::matrix::{Elem, MatrixOp};
+use barewave_isa::matrix::{Elem, Layout, MatrixOp};
 use barewave_isa::{Inst, ModName, Mods, Op, Target, op};
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
-/// Types of operands and sums of which products by matrix instructions are made.
-const PRODUCTS: [(Type, Type); 7] = [
-    (Type::F16, Type::F32),
-    (Type::Bf16, Type::F32),
-    (Type::F32, Type::F32),
-    (Type::F64, Type::F64),
-    (Type::I8, Type::I32),
-    (Type::Fp8, Type::F32),
-    (Type::Bf8, Type::F32),
+/// Types of both operands, and of sums, of which products by matrix instructions are made.
+const PRODUCTS: [([Type; 2], Type); 9] = [
+    ([Type::F16; 2], Type::F32),
+    ([Type::Bf16; 2], Type::F32),
+    ([Type::F32; 2], Type::F32),
+    ([Type::F64; 2], Type::F64),
+    ([Type::I8; 2], Type::I32),
+    ([Type::Fp8; 2], Type::F32),
+    ([Type::Bf8; 2], Type::F32),
+    ([Type::Fp8, Type::Bf8], Type::F32),
+    ([Type::Bf8, Type::Fp8], Type::F32),
 ];
 
 /// Rows and columns of an instruction's result.
@@ -45,16 +47,27 @@ fn all() -> &'static [Op] {
     ALL.get_or_init(|| (0..Op::COUNT as u16).map(Op).filter(|o| MatrixOp::is_matrix(*o)).collect())
 }
 
-/// The instruction of a target for square results of `side` rows, products of `operands` elements and sums of `sums`.
-pub fn matrix_instruction(target: Target, operands: Type, sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
+/// The instruction of a target for square results of `side` rows, products of elements of these two types, in this order, and sums of
+/// `sums`.
+pub fn matrix_instruction(target: Target, factors: [Type; 2], sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
+    quickest(target, factors, sums, side, false)
+}
+
+/// The same for a first operand that holds two of every four elements along the depth.
+pub fn sparse_instruction(target: Target, factors: [Type; 2], sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
+    quickest(target, factors, sums, side, true)
+}
+
+/// The instruction of those that fit with most products per cycle.
+fn quickest(target: Target, [a, b]: [Type; 2], sums: Type, side: usize, sparse: bool) -> Option<(Op, MatrixOp)> {
     let lanes = target.info().wave_size as usize;
-    let (input, output) = (element(operands)?, element(sums)?);
+    let (a, b, output) = (element(a)?, element(b)?, element(sums)?);
     let rate = |op: Op, m: &MatrixOp| (m.shape.k * 1000 / matrix_clocks(target, op, m) as usize, m.shape.k);
     let fits = |m: &MatrixOp| {
         let s = &m.shape;
-        (s.m, s.n, s.blocks, s.sparse) == (side, side, 1, false) && (m.a, m.b, m.d) == (input, input, output)
+        (s.m, s.n, s.blocks, s.sparse) == (side, side, 1, sparse) && (m.a, m.b, m.d) == (a, b, output)
     };
-    let of = |op: Op| Some(MatrixOp::of(target, op, lanes)?.multiplying(input));
+    let of = |op: Op| Some(MatrixOp::of(target, op, lanes)?.multiplying(a, b));
     // Others have scales of blocks as operands.
     let plain = |op: &&Op| target.op(**op).is_some_and(|i| i.srcs.len() == 3);
     let known = all().iter().filter(plain).filter_map(|&op| Some((op, of(op)?)));
@@ -69,9 +82,10 @@ pub fn matrix_clocks(target: Target, op: Op, m: &MatrixOp) -> u32 {
     target.op(op).map_or(1, |i| u32::from(i.busy)).max(4 * passes).max(1)
 }
 
-/// True for the instructions that [`matrix_instruction`] gives.
+/// True for the instructions that [`matrix_instruction`] and [`sparse_instruction`] give.
 pub fn is_chosen_matrix_instruction(target: Target, op: Op) -> bool {
-    let choices = PRODUCTS.iter().flat_map(|p| SIDES.map(|side| matrix_instruction(target, p.0, p.1, side)));
+    let each = PRODUCTS.iter().flat_map(|p| SIDES.map(|side| (p, side)));
+    let choices = each.flat_map(|(p, side)| [false, true].map(|sparse| quickest(target, p.0, p.1, side, sparse)));
     choices.flatten().any(|(chosen, _)| chosen == op)
 }
 
@@ -112,6 +126,13 @@ pub fn matrix_modifiers(op: Op, m: &MatrixOp) -> Mods {
         }
         _ => Mods::new(),
     }
+}
+
+/// The same of one with a sparse operand, whose indices are set `key` of those in a register.
+pub fn sparse_modifiers(op: Op, m: &MatrixOp, key: u32) -> Mods {
+    let name = if m.shape.layout == Layout::Mfma { ModName::Abid } else { ModName::IndexKey };
+    let mods = matrix_modifiers(op, m);
+    if key > 0 { mods.with(name, key as i32) } else { mods }
 }
 
 /// Both factors are signed.

@@ -270,6 +270,26 @@ impl HostTensor {
         }
     }
 
+    /// The bytes of one element; nothing else is made of what is put together. Panics behind the last one.
+    pub fn element(&self, i: usize) -> &[u8] {
+        match &self.data {
+            Data::Bytes(bytes) => &bytes[i * self.dtype.size()..][..self.dtype.size()],
+            Data::Fill(e, _) => &e[..self.dtype.size()],
+            Data::Joined(j) => {
+                let pitch = self.len() / j.rows.max(1);
+                let (row, mut column) = (i / pitch, i % pitch);
+                for part in &j.parts {
+                    let width = part.len() / j.rows.max(1);
+                    if column < width {
+                        return part.element(row * width + column);
+                    }
+                    column -= width;
+                }
+                unreachable!("parts fill a row")
+            }
+        }
+    }
+
     /// Size of the elements in bytes.
     pub fn byte_len(&self) -> usize {
         self.len() * self.dtype.size()

@@ -17,6 +17,7 @@ mod pools;
 mod products;
 mod several;
 mod slices;
+mod sparse;
 mod typed;
 mod types;
 mod weights;

@@ -105,18 +105,20 @@ fn floats_of_8_bits() {
     let (e4, e5) = ([DType::F8E4M3, DType::F8E4M3Z], [DType::F8E5M2, DType::F8E5M2Z]);
     for (i, target) in ["gfx942", "gfx950", "gfx1201", "gfx1200", "gfx90a"].into_iter().enumerate() {
         let info = Target::parse(target).unwrap().info();
-        for (j, dtype) in [e4[0], e4[1], e5[0], e5[1]].into_iter().enumerate() {
+        let twice = [e4[0], e4[1], e5[0], e5[1]].map(|t| [t; 2]);
+        let mixed = [[e4[0], e5[0]], [e4[1], e5[1]], [e5[0], e4[0]], [e5[1], e4[1]]];
+        for (j, factors) in [twice, mixed].concat().into_iter().enumerate() {
             let as_it_is = target != "gfx90a" && info.fnuz == (j % 2 == 1);
             for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
                 let extents = [1 + (i + l) % 2, 35 + 7 * l + 2 * j, 64 + l * (i + j), 96 + 33 * j + l];
                 for scales in 0..3 {
                     // On others one of them will do.
-                    let what = format!("{target} {dtype} {extents:?} {scales}");
+                    let what = format!("{target} {factors:?} {extents:?} {scales}");
                     if (as_it_is || l + scales == j) && drawn(&what) {
                         // Of half of them the right factor is part of the model.
                         let constant = !(i + j + l + scales).is_multiple_of(2);
-                        let launches = scaled_product(target, dtype, extents, turned, (scales, constant));
-                        assert!((launches == 1) == as_it_is, "{target} {dtype} {extents:?}: {launches} launches");
+                        let launches = scaled_product(target, factors, extents, turned, (scales, constant));
+                        assert!((launches == 1) == as_it_is, "{what}: {launches} launches");
                     }
                 }
             }
@@ -127,7 +129,7 @@ fn floats_of_8_bits() {
 /// Checks a product of floats of 8 bits: as they are, with scales of tensors, with those of rows and columns. Gives its launches.
 fn scaled_product(
     target: &str,
-    dtype: DType,
+    factors: [DType; 2],
     extents: [usize; 4],
     turned: [bool; 2],
     (scales, constant): (usize, bool),
@@ -138,7 +140,7 @@ fn scaled_product(
     for (rows, cols, turned, line) in [(m, k, turned[0], 1), (k, n, turned[1], 2)] {
         let shape = if turned { [batches, cols, rows] } else { [batches, rows, cols] };
         let values: Vec<f64> = b.random(&shape).to_f64().iter().map(|v| v * 4.0).collect();
-        let narrow = HostTensor::from_f64(dtype, &shape, &values);
+        let narrow = HostTensor::from_f64(factors[line - 1], &shape, &values);
         // Rows of the left one, columns of the right one.
         let axis = if turned { 3 - line } else { line };
         let lines = if line == 1 { rows } else { cols };
@@ -163,7 +165,7 @@ fn scaled_product(
     let out = b.node("Relu", &[&product], &[]);
     b.output(&out);
     let graph = fuse(&b.model, &Options::default()).unwrap();
-    let what = format!("{target} {dtype} {extents:?} {turned:?} {scales} {constant}");
+    let what = format!("{target} {factors:?} {extents:?} {turned:?} {scales} {constant}");
     let (mut session, compiled) = device::session(&graph, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
     let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let got = got[0].to_f64();

@@ -5,7 +5,7 @@ use crate::support::build::{Builder, ints};
 use barewave::Compiler;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Tuned, Tuning, Way, Winograd, candidates};
+use barewave::kernels::{Candidate, Tuned, Tuning, Way, When, candidates};
 use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -102,7 +102,7 @@ fn model(b: &mut Builder, case: Case, behind: Behind, whole: bool) -> Vec<f64> {
 /// Ways to compute the first step by the method.
 fn ways(graph: &FusedGraph, target: Target) -> (Tuning, Vec<Candidate>) {
     let mut all = Tuning::default();
-    all.set_winograd(Winograd::Always);
+    all.set_winograd(When::Always);
     let considered = candidates(graph, &graph.steps[0], target, &all).unwrap();
     let mut tuning = Tuning::default();
     let of_method: Vec<Candidate> = considered.candidates.into_iter().filter(|c| c.way == Way::Winograd).collect();

@@ -31,7 +31,7 @@ pub struct Args {
     /// Target: architecture (gfx942), product (mi300x) or code name (cdna3).
     #[arg(long)]
     target: String,
-    /// Element type; i8, fp8 and bf8 with 32-bit sums.
+    /// Element type; i8, fp8 and bf8 with 32-bit sums. Of gemm also fp8xbf8 and bf8xfp8.
     #[arg(long, default_value = "f32")]
     dtype: String,
     /// Of matrix products: how A and B lie in memory. NN as they are, NT with B transposed, TN, TT; may be repeated.
@@ -41,6 +41,9 @@ pub struct Args {
     /// are printed beside ours.
     #[arg(long, value_name = "CSV")]
     measured: Option<PathBuf>,
+    /// Of matrix products: B is a constant of which two of every four elements along the depth are zero.
+    #[arg(long)]
+    pruned: bool,
     #[command(flatten)]
     against: Against,
     #[command(flatten)]
@@ -179,7 +182,10 @@ struct Line {
 /// What all shapes of a run have in common.
 struct Bench {
     family: Family,
-    dtype: DType,
+    /// Of both factors; of other families twice the same.
+    factors: [DType; 2],
+    /// Two of every four elements of the right one are zero.
+    pruned: bool,
     chip: Chip,
     table: Option<Measured>,
     tuning: Arc<Tuning>,
@@ -188,9 +194,9 @@ struct Bench {
 }
 
 fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line> {
-    let Bench { family, dtype, chip, table, tuning, search } = bench;
-    let (family, dtype, target) = (*family, *dtype, chip.target);
-    let shaped = shape::of_text(family, shape, dtype, layout)?;
+    let Bench { family, factors, pruned, chip, table, tuning, search } = bench;
+    let (family, dtype, target) = (*family, factors[0], chip.target);
+    let shaped = shape::of_text(family, shape, *factors, (layout, *pruned))?;
     let options = barewave::Options { tuning: tuning.clone(), ..barewave::Options::default() };
     let compiled = Compiler::new(target, options).compile(&shaped.model, &Shapes::default());
     let compiled = compiled.map_err(|e| Failure::new(format!("{name}: {e}")))?;
@@ -219,8 +225,16 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
 /// Runs the command for one family.
 pub fn run(family: Family, args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
-    let unknown = || Failure::usage(format!("--dtype {}: f32, f16, bf16, f64, fp8, bf8, i8 or i32", args.dtype));
-    let dtype = shape::type_of_name(&args.dtype, target).ok_or_else(unknown)?;
+    let unknown = || {
+        Failure::usage(format!("--dtype {}: f32, f16, bf16, f64, fp8, bf8, fp8xbf8, bf8xfp8, i8 or i32", args.dtype))
+    };
+    let factors = shape::factors_of_name(&args.dtype, target).ok_or_else(unknown)?;
+    if args.pruned && family != Family::Gemm {
+        return Err(Failure::usage("--pruned is for matrix products"));
+    }
+    if factors[0] != factors[1] && family != Family::Gemm {
+        return Err(Failure::usage("factors of two types are for matrix products"));
+    }
     if !args.layouts.is_empty() && family != Family::Gemm {
         return Err(Failure::usage("--layout is for matrix products"));
     }
@@ -236,7 +250,7 @@ pub fn run(family: Family, args: &Args) -> Result {
     if let Some(path) = &args.tune_out {
         barewave::output::check(path)?;
     }
-    let bench = Bench { family, dtype, chip, table, tuning: args.tune.read()?, search };
+    let bench = Bench { family, factors, pruned: args.pruned, chip, table, tuning: args.tune.read()?, search };
     let shapes = shapes(args)?;
     if args.against.given() && shapes.len() > 1 {
         return Err(Failure::usage("--against is for one shape: the peer's launch is"));

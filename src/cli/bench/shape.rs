@@ -124,8 +124,15 @@ pub fn type_of_name(name: &str, target: Target) -> Option<DType> {
     }
 }
 
+/// The types of a product's two factors: of one name, or of two with an x between, which are floats of 8 bits.
+pub fn factors_of_name(name: &str, target: Target) -> Option<[DType; 2]> {
+    let Some((left, right)) = name.split_once('x') else { return type_of_name(name, target).map(|t| [t; 2]) };
+    let both = [type_of_name(left, target)?, type_of_name(right, target)?];
+    both.iter().all(|t| t.is_small_float()).then_some(both)
+}
+
 /// A matrix product (rows, columns, depth, number); of 8-bit integers and floats with 32-bit sums.
-pub fn product(dtype: DType, [m, n, k, batch]: [usize; 4], layout: Layout) -> Shaped {
+pub fn product([dtype, right_dtype]: [DType; 2], [m, n, k, batch]: [usize; 4], layout: Layout) -> Shaped {
     let lead = if batch > 1 { vec![batch] } else { vec![] };
     let [left, right] = layout.transposed();
     let shape = |a: usize, b: usize, swapped: bool| [&lead[..], &if swapped { [b, a] } else { [a, b] }].concat();
@@ -134,6 +141,7 @@ pub fn product(dtype: DType, [m, n, k, batch]: [usize; 4], layout: Layout) -> Sh
     let model = match layout {
         _ if dtype.is_small_float() => {
             let mut model = model_of(&inputs, dtype);
+            model.graph.inputs[1].dtype = Some(right_dtype);
             for (name, wide) in [("x0", "a"), ("x1", "b")] {
                 push(&mut model, "Cast", &[name], wide, &[("to", Attribute::Int(DType::F32.to_onnx().into()))]);
             }
@@ -159,6 +167,24 @@ pub fn product(dtype: DType, [m, n, k, batch]: [usize; 4], layout: Layout) -> Sh
         }
     };
     Shaped { model, product: Some([m, n, k, batch].map(|x| x as f64)), conv: None }
+}
+
+/// The same with a right factor that is known when it is compiled, and of which two of every four elements along the depth are zero.
+pub fn pruned(factors: [DType; 2], [m, n, k, batch]: [usize; 4], layout: Layout) -> Shaped {
+    let mut shaped = product(factors, [m, n, k, batch], layout);
+    let graph = &mut shaped.model.graph;
+    let Some(weights) = graph.inputs.pop() else { return shaped };
+    let shape = if layout.transposed()[1] { [n, k] } else { [k, n] };
+    let depth = |i: usize| if layout.transposed()[1] { i % k } else { i / n };
+    let one = HostTensor::from_f64(factors[1], &[], &[1.0]);
+    let mut bytes = vec![0; one.byte_len() * n * k];
+    for (i, element) in bytes.chunks_exact_mut(one.byte_len()).enumerate() {
+        if depth(i) % 4 < 2 {
+            element.copy_from_slice(one.bytes());
+        }
+    }
+    graph.initializers.extend(HostTensor::new(factors[1], &shape, bytes).ok().map(|t| (weights.name, t)));
+    shaped
 }
 
 /// A product (rows, columns, depth) with weights of 4 bits in blocks of 32.
@@ -209,7 +235,8 @@ fn conv_of_text(text: &str) -> Option<conv::Shape> {
 }
 
 /// The model of a shape as the command line has it.
-pub fn of_text(family: Family, text: &str, dtype: DType, layout: Layout) -> Result<Shaped> {
+pub fn of_text(family: Family, text: &str, factors: [DType; 2], (layout, prune): (Layout, bool)) -> Result<Shaped> {
+    let dtype = factors[0];
     let wrong = |form: &str| Failure::usage(format!("shape '{text}': write {form}"));
     let plain = |model: Model| Shaped { model, product: None, conv: None };
     match family {
@@ -220,7 +247,7 @@ pub fn of_text(family: Family, text: &str, dtype: DType, layout: Layout) -> Resu
                 [b, m, n, k] => [m, n, k, b],
                 _ => return Err(wrong("MxNxK or BATCHxMxNxK, for example 4096x4096x4096")),
             };
-            Ok(product(dtype, extents, layout))
+            Ok(if prune { pruned(factors, extents, layout) } else { product(factors, extents, layout) })
         }
         Family::Conv => {
             let form = "NxCxHxW:KxRxS[:STRIDE[:PAD]], for example 1x64x56x56:64x3x3:1:1";

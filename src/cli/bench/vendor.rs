@@ -76,7 +76,7 @@ impl Own for validate::Row {
         let (g, [a, b]) = (&self.gemm, self.transposed);
         // The table's matrices lie column by column: rows are columns for us, and A is B.
         let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
-        let (clocks, repeated, _) = own(self.device(), &shape::product(dtype, whole, Layout::of([b, a])))?;
+        let (clocks, repeated, _) = own(self.device(), &shape::product([dtype; 2], whole, Layout::of([b, a])))?;
         self.vendor_over(clocks, repeated)
     }
     fn class(&self) -> &'static str {

@@ -14,6 +14,7 @@ pub mod recurrent;
 mod reduce;
 mod scan;
 mod softmax;
+mod sparse;
 mod standardized;
 mod topk;
 mod window;
@@ -29,6 +30,7 @@ pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use scan::Scan;
 pub use softmax::Softmax;
+pub use sparse::Sparse;
 pub use standardized::{MadeRows, Standardized};
 pub use topk::TopK;
 pub use window::Window;
@@ -60,6 +62,8 @@ pub enum StepKind {
     /// `O[b..,m,n] = sum over k of in0[b..,m,k] * in1[b..,k,n]`; batch dimensions are broadcast by stride 0 and merged as
     /// far as possible (possibly none).
     MatMul,
+    /// The same where one factor holds two of every four elements along k.
+    Sparse(Sparse),
     /// Pooling.
     Pool(Pool),
     /// Reduction.
@@ -94,6 +98,7 @@ impl Deref for StepKind {
             StepKind::Pointwise => &pointwise::Pointwise,
             StepKind::Conv(k) => k,
             StepKind::MatMul => &matmul::MatMul,
+            StepKind::Sparse(k) => k,
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
             StepKind::Scan(k) => k,

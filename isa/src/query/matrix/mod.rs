@@ -91,10 +91,10 @@ impl MatrixOp {
         Some(MatrixOp { shape, a: p.a, b: p.b, d: p.d })
     }
 
-    /// The instruction with factors of a type that its modifiers name: any of f8f6f4's; the same where they name none, or not this one.
-    pub fn multiplying(self, e: Elem) -> MatrixOp {
-        match e.format() {
-            Some(_) if self.shape.split8 => MatrixOp { a: e, b: e, ..self },
+    /// The instruction with factors of types that its modifiers name: any two of f8f6f4's; the same where they name none, or not these.
+    pub fn multiplying(self, a: Elem, b: Elem) -> MatrixOp {
+        match (a.format(), b.format()) {
+            (Some(_), Some(_)) if self.shape.split8 => MatrixOp { a, b, ..self },
             _ => self,
         }
     }
