@@ -135,10 +135,11 @@ fn sorted<'a, T: Ord + ?Sized + 'a>(list: impl Iterator<Item = &'a T>) -> Vec<&'
 
 /// Writes `tables.rs`, returns `rows.bin`.
 pub fn emit(t: &Tables, out: &mut String) -> Result<Vec<u8>> {
-    let all = || t.targets.iter().flatten();
-    let mnemonics: Vec<&str> = sorted(all().map(|e| e.mnemonic.as_str()));
-    let operands: Vec<&Operand> = sorted(all().flat_map(|e| e.shape.operands.iter()));
-    let shapes: Vec<&Shape> = sorted(all().map(|e| &e.shape));
+    // Each list from the one before it: targets share most of their rows, and rows their shapes.
+    let rows: Vec<&Encoding> = sorted(t.targets.iter().flatten());
+    let mnemonics: Vec<&str> = sorted(rows.iter().map(|e| e.mnemonic.as_str()));
+    let shapes: Vec<&Shape> = sorted(rows.iter().map(|e| &e.shape));
+    let operands: Vec<&Operand> = sorted(shapes.iter().flat_map(|s| s.operands.iter()));
     out.push_str("/// All operations, by canonical name.\npub mod op {\nuse super::Op;\n");
     for (i, name) in t.ops.iter().enumerate().filter(|(_, n)| !n.contains(':')) {
         let _ = writeln!(out, "pub const {}: Op = Op({i});", name.to_uppercase());
@@ -157,7 +158,6 @@ pub fn emit(t: &Tables, out: &mut String) -> Result<Vec<u8>> {
     }
     out.push_str("];\n");
     let mut bin = Vec::new();
-    let rows: Vec<&Encoding> = sorted(all());
     for r in &rows {
         bin.extend(r.fixed.to_le_bytes());
         bin.extend(r.mask.to_le_bytes());

@@ -134,10 +134,10 @@ fn latency(csv: &str) -> Result<BTreeMap<String, BTreeMap<String, Cycles>>> {
 }
 
 impl Properties {
-    fn class(&self, op: &str, target: &str, parents: &Parents) -> Option<&Class> {
-        let own = |t: &str| self.classes.iter().find(|c| c.target.as_deref() == Some(t) && any(&c.patterns, op));
-        let general = || self.classes.iter().find(|c| c.target.is_none() && any(&c.patterns, op));
-        chain(parents, target).find_map(own).or_else(general)
+    /// The class of an operation that these classes match, in their order.
+    fn class<'a>(matching: &[&'a Class], target: &str, parents: &Parents) -> Option<&'a Class> {
+        let of = |t: Option<&str>| matching.iter().find(|c| c.target.as_deref() == t).copied();
+        chain(parents, target).find_map(|t| of(Some(t))).or_else(|| of(None))
     }
 
     /// Writes `OP_PROPS`, `CLASS_NAMES`, `OP_CLASS` and `LATENCY`.
@@ -176,15 +176,17 @@ impl Properties {
         names: &[&String],
         out: &mut String,
     ) -> Result<()> {
+        let matching = |op: &String| self.classes.iter().filter(|c| any(&c.patterns, op)).collect();
+        let matching: Vec<Vec<&Class>> = ops.iter().map(matching).collect();
         let mut seen: Vec<Vec<usize>> = Vec::new();
         let mut which = Vec::new();
         for t in targets {
-            let of = |op: &String| {
-                let class = self.class(op, t, parents).map(|c| &c.name);
+            let of = |(op, matching): (&String, &Vec<&Class>)| {
+                let class = Self::class(matching, t, parents).map(|c| &c.name);
                 let number = class.and_then(|c| names.iter().position(|n| *n == c));
                 number.ok_or_else(|| Fail::file("properties.isa", &format!("`{op}` has no latency class on {t}")))
             };
-            let list = ops.iter().map(of).collect::<Result<Vec<usize>>>()?;
+            let list = ops.iter().zip(&matching).map(of).collect::<Result<Vec<usize>>>()?;
             let at = seen.iter().position(|s| *s == list).unwrap_or_else(|| {
                 seen.push(list);
                 seen.len() - 1
