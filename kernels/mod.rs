@@ -270,7 +270,8 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     for a in step.inputs.iter().chain([&step.output]) {
         let _ = write!(s, "|{} {} {:?}", tensor(a.tensor), a.view, a.guard);
         for i in &a.indirect {
-            let _ = write!(s, " {} {} {} {}", tensor(i.index), i.view, i.stride, i.extent);
+            let sure = if pointwise::is_sure(graph, i) { "s" } else { "" };
+            let _ = write!(s, " {} {} {} {}{sure}", tensor(i.index), i.view, i.stride, i.extent);
         }
     }
     s

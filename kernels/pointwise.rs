@@ -12,7 +12,8 @@ use super::error::Res;
 use super::turned::Turned;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
-use crate::graph::fused::{Access, FusedGraph, Step};
+use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step};
+use crate::graph::view::View;
 use crate::mir::{Builder, Gen, Part, Type};
 use barewave_isa::op;
 
@@ -28,8 +29,11 @@ const WORK: usize = 256;
 /// Elements further apart than this are in lines of their own.
 const APART: i64 = 64;
 
+/// Entries of tables that are looked at when kernels are made, at most.
+const KNOWN: usize = 1 << 14;
+
 /// Dwords of operands that a workitem holds at most.
-const HELD: usize = 32;
+const HELD: usize = 48;
 
 /// What waves should move, over what memory moves while one begins.
 const MARGIN: f64 = 1.6;
@@ -76,7 +80,9 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         {
             *coords.last_mut().expect("just seen") = Some(w.b.mul(c, width as u32));
         }
-        let operands = cx.step.inputs.iter().enumerate().map(|(i, a)| load(&mut w, cx, i, a, &coords, width));
+        let mut known = Vec::new();
+        let inputs = cx.step.inputs.iter().enumerate();
+        let operands = inputs.map(|(i, a)| load_knowing(&mut w, cx, i, a, &coords, width, &mut known));
         let operands = operands.collect::<Res<Vec<_>>>()?;
         let mut at = address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords);
         if !groups.is_multiple_of(per_group as usize) {
@@ -132,6 +138,18 @@ fn lie(graph: &FusedGraph, a: &Access, width: usize) -> Lie {
     }
 }
 
+/// Neighbours are where neighbours in tables say.
+fn by_tables(a: &Access) -> bool {
+    let last = |v: &View| v.strides.last().copied().unwrap_or(0);
+    last(&a.view) == 0 && a.indirect.iter().any(|i| last(&i.view) == 1)
+}
+
+/// A table is known when its kernel is made, and is not of any length, and none of its entries is negative or too large.
+pub(super) fn is_sure(graph: &FusedGraph, table: &Indirect) -> bool {
+    let Role::Constant(entries) = &graph.tensor(table.index).role else { return false };
+    entries.len() <= KNOWN && entries.to_i64().iter().all(|i| (0..table.extent as i64).contains(i))
+}
+
 /// So many neighbours are next to each other in memory.
 pub(super) fn is_dense(graph: &FusedGraph, a: &Access, width: usize) -> bool {
     lie(graph, a, width) == Lie::Dense
@@ -155,7 +173,7 @@ fn share(cx: &Cx) -> Share {
             (least, most) = (least.min(size(a)), most.max(size(a)));
         }
         let few = width * most <= BYTES || (width * most <= 2 * BYTES && width * least <= 4);
-        let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && far(a));
+        let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && (far(a) || by_tables(a)));
         last.is_multiple_of(width)
             && enough(cx, width)
             && (width <= 4 || width * cost <= WORK)
@@ -171,7 +189,8 @@ fn share(cx: &Cx) -> Share {
     let units = step.output.view.len() / width;
     let walked = |a: &&Access| lie(cx.graph, a, width) != Lie::Same;
     let moved = |a: &Access| (width * size(a)).min(cx.graph.tensor(a.tensor).bytes().div_ceil(units.max(1)));
-    let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).map(moved).sum();
+    let first = |a: &&Access| step.inputs.iter().find(|b| b.tensor == a.tensor).is_none_or(|b| std::ptr::eq(b, *a));
+    let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).filter(first).map(moved).sum();
     let held: usize = step.inputs.iter().filter(walked).map(|a| width * size(a).max(4) / 4).sum();
     let rounds = places(cx, units, bytes, |rounds| rounds * held <= HELD && rounds * width * cost <= WORK);
     Share { width, rounds }
@@ -213,6 +232,9 @@ pub(super) fn width(graph: &FusedGraph, step: &Step) -> usize {
     if last.is_multiple_of(4) && step.inputs.iter().all(fits) && stores { 4 } else { 1 }
 }
 
+/// What entries of a table come to in bytes: of a table, as it is walked, times so much.
+type Steps = (Indirect, i64, Vec<Part>);
+
 /// The elements of operand `i` at the coordinates: `width` of them, or one that serves for all.
 pub(super) fn load(
     w: &mut Writer,
@@ -222,26 +244,101 @@ pub(super) fn load(
     coords: &[Option<Part>],
     width: usize,
 ) -> Res<Vec<Value>> {
+    load_knowing(w, cx, i, access, coords, width, &mut Vec::new())
+}
+
+/// The same; what tables say at these coordinates is remembered.
+fn load_knowing(
+    w: &mut Writer,
+    cx: &Cx,
+    i: usize,
+    access: &Access,
+    coords: &[Option<Part>],
+    width: usize,
+    known: &mut Vec<Steps>,
+) -> Res<Vec<Value>> {
+    let mut tables = Vec::new();
+    for k in 0..access.indirect.len() {
+        tables.push(steps(w, cx, i, k, coords, width, known)?);
+    }
+    let at = |e: usize| tables.iter().map(|t| t[e.min(t.len() - 1)]).collect::<Vec<_>>();
     match lie(cx.graph, access, width) {
-        Lie::Dense => load_at(w, cx, i, access, coords, width),
-        Lie::Same => load_at(w, cx, i, access, coords, 1),
+        Lie::Dense => load_at(w, cx, i, access, coords, width, &at(0)),
+        Lie::Same => load_at(w, cx, i, access, coords, 1, &at(0)),
         Lie::Apart => {
-            let mut out = load_at(w, cx, i, access, coords, 1)?;
-            for e in 1..width as u32 {
-                let mut coords = coords.to_vec();
-                if let Some(Some(c)) = coords.last_mut() {
-                    *c = w.b.add(*c, e);
-                } else if let Some(c) = coords.last_mut() {
-                    *c = Some(w.b.scalar(e));
-                }
-                out.extend(load_at(w, cx, i, access, &coords, 1)?);
+            let mut out = load_at(w, cx, i, access, coords, 1, &at(0))?;
+            for e in 1..width {
+                let coords = moved(w, coords, e as u32);
+                out.extend(load_at(w, cx, i, access, &coords, 1, &at(e))?);
             }
             Ok(out)
         }
     }
 }
 
-/// So many neighbours of operand `i`, from the coordinates on.
+/// Coordinates so much further along the last dimension.
+fn moved(w: &mut Writer, coords: &[Option<Part>], e: u32) -> Vec<Option<Part>> {
+    let mut coords = coords.to_vec();
+    if let Some(c) = coords.last_mut() {
+        *c = Some(match *c {
+            Some(c) => w.b.add(c, e),
+            None => w.b.scalar(e),
+        });
+    }
+    coords
+}
+
+/// What table `k` of operand `i` adds for neighbours, in bytes: for each, or one for all.
+fn steps(
+    w: &mut Writer,
+    cx: &Cx,
+    i: usize,
+    k: usize,
+    coords: &[Option<Part>],
+    width: usize,
+    known: &mut Vec<Steps>,
+) -> Res<Vec<Part>> {
+    let table = &cx.step.inputs[i].indirect[k];
+    let bytes = table.stride * cx.dtype(Arg::Input(i)).size() as i64;
+    if let Some((.., found)) = known.iter().find(|(t, size, _)| t == table && *size == bytes) {
+        return Ok(found.clone());
+    }
+    let (buf, t) = (w.buffer(cx, Arg::Index(i, k))?, cx.dtype(Arg::Index(i, k)));
+    let at = address::offset(&mut w.b, &table.view, t.size(), coords);
+    let raw = match table.view.strides.last() {
+        Some(0) | None => vec![values::load(&mut w.b, t, buf, at)],
+        Some(1) if values::is_aligned(t, &table.view, width * t.size()) => {
+            values::load_some(&mut w.b, t, buf, at, width as u32)
+        }
+        _ => {
+            let mut all = vec![values::load(&mut w.b, t, buf, at)];
+            for e in 1..width as u32 {
+                let coords = moved(w, coords, e);
+                let at = address::offset(&mut w.b, &table.view, t.size(), &coords);
+                all.push(values::load(&mut w.b, t, buf, at));
+            }
+            all
+        }
+    };
+    let sure = is_sure(cx.graph, table);
+    let of = |x: Value| {
+        let b = &mut w.b;
+        let mut index = x.reg(b);
+        if !sure {
+            let wrapped = b.add(index, table.extent as u32);
+            let negative = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), index.into()]);
+            let from_end = b.select(negative, wrapped, index);
+            let (zero, top) = (b.to_vector(0u32), b.to_vector(table.extent as u32 - 1));
+            index = b.op(op::V_MED3_I32, &[from_end.into(), zero.into(), top.into()]);
+        }
+        b.mul(index, bytes as i32)
+    };
+    let found: Vec<Part> = raw.into_iter().map(of).collect();
+    known.push((table.clone(), bytes, found.clone()));
+    Ok(found)
+}
+
+/// So many neighbours of operand `i`, from the coordinates on; tables add these steps.
 fn load_at(
     w: &mut Writer,
     cx: &Cx,
@@ -249,23 +346,13 @@ fn load_at(
     access: &Access,
     coords: &[Option<Part>],
     count: usize,
+    steps: &[Part],
 ) -> Res<Vec<Value>> {
     let buf = w.buffer(cx, Arg::Input(i))?;
     let t = cx.dtype(Arg::Input(i));
     let mut at = address::offset(&mut w.b, &access.view, t.size(), coords);
-    for (k, ind) in access.indirect.iter().enumerate() {
-        let table = w.buffer(cx, Arg::Index(i, k))?;
-        let it = cx.dtype(Arg::Index(i, k));
-        let b = &mut w.b;
-        let place = address::offset(b, &ind.view, it.size(), coords);
-        let raw = values::load(b, it, table, place).reg(b);
-        let wrapped = b.add(raw, ind.extent as u32);
-        let negative = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), raw.into()]);
-        let index = b.select(negative, wrapped, raw);
-        let (zero, top) = (b.to_vector(0u32), b.to_vector(ind.extent as u32 - 1));
-        let index = b.op(op::V_MED3_I32, &[index.into(), zero.into(), top.into()]);
-        let step = b.mul(index, (ind.stride * t.size() as i64) as i32);
-        at = address::add(b, at, Offset { reg: Some(step), imm: 0 });
+    for step in steps {
+        at = address::add(&mut w.b, at, Offset { reg: Some(*step), imm: 0 });
     }
     let inside = access.guard.as_ref().and_then(|g| guard(&mut w.b, &g.ranges, &access.view.dims, coords));
     if let Some(mask) = inside {

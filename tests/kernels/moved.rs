@@ -2,8 +2,8 @@
 //! softmax and normalisations along dimensions that lie apart, short lines. Emulated devices in strict mode against the f64
 //! interpreter of the fused graph, on extents around those of tiles, and on sizes for which workitems take several elements.
 
-use crate::support::agree::{finish, outputs};
-use crate::support::build::{Builder, int, ints};
+use crate::support::agree::{close, finish, outputs};
+use crate::support::build::{Builder, int, ints, text};
 use barewave::graph::fused::{Role, Tensor};
 use barewave::onnx::Attribute;
 use barewave::tensor::{DType, HostTensor};
@@ -192,6 +192,49 @@ fn few_lines_in_pieces() {
                 let y = b.node("LayerNormalization", &[&x, &scale, &bias], &[("axis", int(1))]);
                 check(&mut b, y, most, &format!("layer {what}"));
             }
+        }
+    }
+}
+
+/// Gathers along the last dimension, of whose neighbours tables are read together: known ones, and given ones that count from the end.
+#[test]
+fn neighbours_by_tables() {
+    for (dtype, count) in [(DType::F32, 64), (DType::F16, 36), (DType::I8, 40), (DType::F64, 12), (DType::F16, 35)] {
+        for known in [true, false] {
+            let mut b = Builder::new(19, 5);
+            let shape = [9, 21, 30];
+            let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(200) as f64 - 100.0).collect();
+            let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+            let places: Vec<i64> = (0..count).map(|_| b.below(60) as i64 - 30).collect();
+            let table = HostTensor::from_i64(&[count], &places);
+            let table = if known { b.constant(table) } else { b.input_of(table) };
+            let y = b.node("Gather", &[&x, &table], &[("axis", int(2))]);
+            finish(&mut b, "", &[y]);
+            let what = format!("{count} of {dtype}, known {known}");
+            let got = outputs(&b, &what, 0.0).remove(0);
+            let element = |line: usize, p: &i64| data[line * 30 + p.rem_euclid(30) as usize];
+            let want: Vec<f64> = (0..9 * 21).flat_map(|line| places.iter().map(move |p| element(line, p))).collect();
+            close(&got.to_f64(), &want, 0.0, &what);
+        }
+    }
+}
+
+/// Linear sampling of neighbours, of several types and by several rules.
+#[test]
+fn neighbours_of_a_larger_image() {
+    for (dtype, most) in [(DType::F32, 1e-6), (DType::F16, 2e-3), (DType::BF16, 2e-2), (DType::F64, 1e-12)] {
+        for (mode, size) in [("half_pixel", [32, 40]), ("align_corners", [31, 44]), ("asymmetric", [8, 12])] {
+            let mut b = Builder::new(19, 6);
+            let x = b.input_of(HostTensor::from_f64(
+                dtype,
+                &[2, 3, 16, 20],
+                &(0..2 * 3 * 16 * 20).map(|i| f64::from(i * 37 % 101) - 50.0).collect::<Vec<_>>(),
+            ));
+            let sizes = b.ints(&[2, 3, size[0], size[1]]);
+            let at = [("mode", text("linear")), ("coordinate_transformation_mode", text(mode))];
+            let y = b.node("Resize", &[&x, "", "", &sizes], &at);
+            finish(&mut b, "", &[y]);
+            outputs(&b, &format!("{dtype} {mode}"), most);
         }
     }
 }
