@@ -123,7 +123,8 @@ fn fact(line: &Line, word: &str, target: &mut Target) -> Result<()> {
 }
 
 /// Facts that products may have otherwise than their target.
-const OF_PRODUCTS: [&str; 7] = ["cus", "shader_engines", "dies", "boost_mhz", "dram_gbs", "mall_mib", "l2_mib"];
+const OF_PRODUCTS: [&str; 8] =
+    ["cus", "shader_engines", "dies", "boost_mhz", "dram_gbs", "dram_share", "mall_mib", "l2_mib"];
 
 /// `NAME,.. : TARGET FACT=NUMBER ..`
 fn product(line: &Line, rest: &str, list: &mut [Target]) -> Result<()> {
