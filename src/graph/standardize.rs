@@ -128,7 +128,7 @@ impl Found {
         Some(())
     }
 
-    /// A product with the normalisation, and its constants, which have no content yet: factors, their sums, and a bias.
+    /// A product with the normalisation, and its constants, which do not have their contents yet: factors, their sums, and a bias.
     fn turned(&self, graph: &mut FusedGraph, normal: &Step, i: usize) -> Option<(Step, [TensorId; 3])> {
         let (read, factors, rest) = product(graph, normal, i)?;
         let product = &graph.steps[i];
@@ -146,12 +146,12 @@ impl Found {
         };
         let whole = step(Vec::new(), Standardized::FACTORS as u32 - 2)?;
         let of_columns = View { offset: 0, dims: product.output.view.dims.clone(), strides: vec![0, 1] };
-        let mut empty = |dtype: DType, shape: Vec<usize>| -> Option<TensorId> {
-            let data = HostTensor::filled(dtype, &shape, &[0; 8][..dtype.size()]).ok()?;
-            Some(graph.add_tensor(Tensor { name: t.name.clone(), dtype, shape, role: Role::Constant(data) }))
+        let empty = |graph: &mut FusedGraph| -> Option<TensorId> {
+            let (name, dtype, shape) = (t.name.clone(), DType::F32, vec![columns]);
+            let data = HostTensor::filled(dtype, &shape, &[0; 4]).ok()?;
+            Some(graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(data) }))
         };
-        let made =
-            [empty(t.dtype, t.shape.clone())?, empty(DType::F32, vec![columns])?, empty(DType::F32, vec![columns])?];
+        let made = [graph.add_tensor(t.clone()), empty(graph)?, empty(graph)?];
         let mut inputs = vec![read, Access::new(made[0], factors.view)];
         inputs.extend(made[1..].iter().map(|t| Access::new(*t, of_columns.clone())));
         inputs.extend(rest);
@@ -255,8 +255,11 @@ fn product(graph: &FusedGraph, normal: &Step, i: usize) -> Option<(Access, Acces
     (same && apart).then(|| (Access::new(source.tensor, view), step.inputs[1].clone(), step.inputs[2..].to_vec()))
 }
 
+/// Scales of factors of f16 reach this at least: below 6e-5 each digit fewer of a factor is lost, and some matrix instructions take such for zero.
+const LEAST_SCALE: f32 = 1.0 / 16.0;
+
 /// Constant factors with the scale of each of their rows; the sum of each column of these; and of each column the sum of its elements times
-/// what is added to rows.
+/// what is added to rows. `None` where the type of the factors is too narrow for them.
 fn folded(
     graph: &FusedGraph,
     factors: &Access,
@@ -266,6 +269,9 @@ fn folded(
     let Role::Constant(data) = &graph.tensor(factors.tensor).role else { return None };
     let (depth, columns, wide) = (factors.view.dims[0], factors.view.dims[1], factors.view.strides[1] == 1);
     let (bytes, dtype) = (data.bytes(), data.dtype());
+    if dtype == DType::F16 && scale.is_some_and(|g| g.iter().all(|g| g.abs() < LEAST_SCALE)) {
+        return None;
+    }
     let size = dtype.size();
     let mut out = vec![0u8; bytes.len()];
     // A line has all columns of a row, or all of a column; lines are put together by some threads.
@@ -304,7 +310,12 @@ fn folded(
         true => (0..columns).map(|n| parts.iter().map(|p| f64::from(of(p)[n])).sum::<f64>() as f32).collect(),
         false => parts.iter().flat_map(|p| of(p).iter().copied()).collect::<Vec<f32>>(),
     };
-    let [total, added] = [together(|p| &p.0), together(|p| &p.1)].map(|list| HostTensor::from_f32(&[columns], &list));
+    let sums = [together(|p| &p.0), together(|p| &p.1)];
+    // A factor that is infinite shows in a sum.
+    if !sums.iter().flatten().all(|x| x.is_finite()) {
+        return None;
+    }
+    let [total, added] = sums.map(|list| HostTensor::from_f32(&[columns], &list));
     Some([HostTensor::new(dtype, data.shape(), out).ok()?, total, added])
 }
 

@@ -141,6 +141,28 @@ fn products_begin_with_normalisations() {
     }
 }
 
+/// Factors of f16 that a small scale would put near denormals keep their digits: there the rows are normalised on their own.
+#[test]
+fn small_scales_stay_out_of_factors_of_f16() {
+    let targets = ["gfx90a", "gfx942", "gfx1100"];
+    for (t, most) in [(DType::F32, 1e-5), (DType::F16, 4e-3)] {
+        let mut b = Builder::new(23, 7);
+        let constant = |b: &mut Builder, shape: &[usize], times: f64| {
+            let values: Vec<f64> = b.random(shape).to_f64().into_iter().map(|x| x * times).collect();
+            b.constant(HostTensor::from_f64(t, shape, &values))
+        };
+        let values = b.random(&[33, 256]).to_f64();
+        let x = b.input_of(HostTensor::from_f64(t, &[33, 256], &values));
+        let (scale, bias) = (constant(&mut b, &[256], 1.0 / 128.0), constant(&mut b, &[256], 1.0 / 128.0));
+        let w = constant(&mut b, &[256, 192], 1.0);
+        let z = b.node("LayerNormalization", &[&x, &scale, &bias], &[("axis", int(-1))]);
+        let y = b.node("MatMul", &[&z, &w], &[]);
+        b.output(&y);
+        let (_, joined) = outputs_on(&targets, &b, &t.to_string(), most, "standardized");
+        assert_eq!(joined > 0, t == DType::F32, "{t}: {joined}");
+    }
+}
+
 /// Loads of two dwords that the device shares, which follow one another in a kernel's text without a wait between them: the most.
 fn most_in_flight(code: &[u8], target: Target) -> usize {
     let mut text = Vec::new();

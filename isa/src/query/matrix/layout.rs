@@ -21,7 +21,7 @@ pub struct Column {
 }
 
 /// Shape of an instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
     /// Which layout.
     pub layout: Layout,

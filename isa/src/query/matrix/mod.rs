@@ -16,6 +16,8 @@ pub use crate::model::schema::{Elem, Layout};
 
 use crate::model::action::Action;
 use crate::{Op, Target};
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
 
 impl Elem {
     /// Bits of an element.
@@ -43,7 +45,7 @@ impl Elem {
 }
 
 /// A matrix instruction on a target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MatrixOp {
     /// Sizes and layout.
     pub shape: Shape,
@@ -56,7 +58,7 @@ pub struct MatrixOp {
 }
 
 /// Which operand of a matrix instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operand {
     /// Rows i, columns k (of a sparse A its stored elements).
     A,
@@ -101,6 +103,20 @@ impl MatrixOp {
 
     /// Where an operand's elements are. Blocks follow one another along i (A, D) and j (B).
     pub fn fragment(&self, operand: Operand) -> Option<Fragment> {
+        // Found out once: who compares ways to compute something asks again and again.
+        static FOUND: RwLock<Option<HashMap<(MatrixOp, Operand), Option<Fragment>>>> = RwLock::new(None);
+        let known = FOUND.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.as_ref().and_then(|map| map.get(&(*self, operand))) {
+            return found.clone();
+        }
+        drop(known);
+        let found = self.find(operand);
+        let mut known = FOUND.write().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert_default().insert((*self, operand), found.clone());
+        found
+    }
+
+    fn find(&self, operand: Operand) -> Option<Fragment> {
         let s = &self.shape;
         let columns_of_a = if s.sparse { s.k / 2 } else { s.k };
         let (elem, runs, along, side) = match operand {
