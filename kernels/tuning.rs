@@ -254,7 +254,10 @@ mod tests {
         let product =
             Product { target: "gfx942", dtype: Type::F32, deep: (true, false), products: 1, extents: [49, 2048, 512] };
         assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4, way: Way::Rounds }));
-        assert_eq!(tuning.for_target(Target::GFX906).unwrap().to_string(), format!("{HEADER}\nwinograd,never\n"));
+        assert_eq!(
+            tuning.for_target(Target::GFX906).unwrap().to_string(),
+            format!("{HEADER}\nwinograd,never\nsparse,always\n")
+        );
         assert_eq!(tuning.for_target(Target::GFX942).unwrap().products.len(), 1);
     }
 

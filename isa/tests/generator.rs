@@ -101,7 +101,7 @@ fn mistakes_are_found_where_they_stand() {
         (
             "targets",
             "product mi60 : gfx906 wave=32",
-            "more.isa:1:23: `wave=32`: expected one of cus, shader_engines, dies, boost_mhz, dram_gbs, mall_mib, l2_mib with a number behind `=`",
+            "more.isa:1:23: `wave=32`: expected one of cus, shader_engines, dies, boost_mhz, dram_gbs, dram_share, mall_mib, l2_mib with a number behind `=`",
         ),
         (
             "targets",
