@@ -6,8 +6,9 @@
 //! What is read by a table is read so by both, from the same entries along that dimension. Their results are parts of one tensor.
 
 use super::fused::{Access, FusedGraph, Guard, Role, Step, StepKind, Tensor, TensorId};
-use super::join::{Uses, lying, redirected_readers};
+use super::join::{lying, redirected_readers};
 use super::prune::prune;
+use super::uses::Uses;
 use super::view::View;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;

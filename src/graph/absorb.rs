@@ -11,7 +11,8 @@ use super::compose::{MAX_COST, MAX_INPUTS};
 use super::expr::{Expr, Op};
 use super::forward::{redirect, redirect_access};
 use super::fused::{Access, FusedGraph, Role, Step, StepKind, TensorId};
-use super::join::{Uses, lying};
+use super::join::lying;
+use super::uses::Uses;
 use super::view::View;
 
 /// Makes epilogues of all such steps.

@@ -16,8 +16,8 @@ use super::forward::{redirect, redirect_access};
 use super::fused::{
     Access, Before, Conv, FusedGraph, Normalize, NormedRows, Packed, Reduce, Role, Step, StepKind, TensorId,
 };
-use super::join::Uses;
 use super::prune;
+use super::uses::Uses;
 use super::view::View;
 
 /// The graph with such convolutions, of those that `takes` says yes to; `None` where there are none.

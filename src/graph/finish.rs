@@ -5,29 +5,22 @@
 //! be. Elsewhere (a residual goes on without being normalised) both are parts of one tensor.
 
 use super::attend::renumbered;
-use super::forward::redirect_access;
-use super::fused::{Access, FusedGraph, Normalize, Normed, Role, Step, StepKind, Tensor, TensorId};
-use super::prune;
+use super::fused::{Access, FusedGraph, Normalize, Normed, Role, Step, StepKind, TensorId};
+use super::join;
+use super::uses::{Changes, Changing, Uses};
 use super::view::View;
 
 /// The graph with such products, of those that `worth` says yes to; `None` where there are none.
 pub(crate) fn finish_with_norms(graph: &FusedGraph, worth: impl Fn(&FusedGraph, &Step) -> bool) -> Option<FusedGraph> {
-    let mut out: Option<FusedGraph> = None;
-    let mut at = 0;
-    while let Some(step) = out.as_ref().unwrap_or(graph).steps.get(at) {
-        let found = match step.kind {
-            StepKind::Normalize(norm) => finished(out.as_ref().unwrap_or(graph), at, norm, &worth),
-            _ => None,
-        };
-        match found {
-            Some(changed) => out = Some(changed),
-            None => at += 1,
+    let mut changing = Changing::of(graph);
+    for at in 0..graph.steps.len() {
+        if let StepKind::Normalize(norm) = changing.graph().steps[at].kind
+            && fits(changing.graph(), changing.uses(), at, norm)
+        {
+            changing.attempt(|graph, uses| finished(graph, uses, at, norm, &worth));
         }
     }
-    out.map(|mut graph| {
-        prune::prune(&mut graph);
-        graph
-    })
+    changing.end()
 }
 
 /// Rows and columns of a view of lines, if they are a matrix.
@@ -46,42 +39,40 @@ fn matrix(view: &View) -> Option<View> {
     }
 }
 
-/// Everybody who touches a tensor.
-fn users(graph: &FusedGraph, t: TensorId) -> (Vec<usize>, Vec<usize>) {
-    let reads = |s: &Step| s.inputs.iter().any(|a| a.tensor == t || a.indirect.iter().any(|i| i.index == t));
-    let of = |f: &dyn Fn(&Step) -> bool| {
-        graph.steps.iter().enumerate().filter(|(_, s)| f(s)).map(|(i, _)| i).collect::<Vec<_>>()
-    };
-    (of(&|s| s.output.tensor == t), of(&reads))
-}
-
-/// The graph without step `at`, which its operand's product does too.
-fn finished(
-    graph: &FusedGraph,
-    at: usize,
-    norm: Normalize,
-    worth: &impl Fn(&FusedGraph, &Step) -> bool,
-) -> Option<FusedGraph> {
+/// Step `at` normalises rows that one product gives.
+fn fits(graph: &FusedGraph, uses: &Uses, at: usize, norm: Normalize) -> bool {
     let last = &graph.steps[at];
     let (sums, result) = (last.inputs[0].tensor, last.output.tensor);
-    let (writers, readers) = users(graph, sums);
-    let [first] = writers[..] else { return None };
+    let [first] = uses.writers[sums.index()][..] else { return false };
     let product = &graph.steps[first];
     let whole = |view: &View, t: TensorId| view.offset == 0 && view.is_dense() && view.len() == graph.tensor(t).len();
-    let (made, read) = (matrix(&product.output.view)?, matrix(&last.inputs[0].view)?);
-    let fits = product.kind == StepKind::MatMul
+    // What it reads beside has to be there when the product begins.
+    let early = |a: &Access| uses.writers[a.tensor.index()].iter().all(|w| *w < first);
+    let made = matrix(&product.output.view);
+    product.kind == StepKind::MatMul
         && norm.axes == 1
         && product.output.view.rank() == 2
-        && made == read
+        && made.is_some()
+        && made == matrix(&last.inputs[0].view)
         && whole(&product.output.view, sums)
         && graph.tensor(sums).role == Role::Intermediate
         && graph.tensor(sums).dtype == graph.tensor(result).dtype
-        && product.inputs.iter().all(|a| a.tensor != result);
-    // What it reads beside has to be there when the product begins.
-    let early = last.inputs[1..].iter().all(|a| users(graph, a.tensor).0.iter().all(|w| *w < first));
-    if !fits || !early {
-        return None;
-    }
+        && product.inputs.iter().all(|a| a.tensor != result)
+        && last.inputs[1..].iter().all(early)
+}
+
+/// What changes where the product of step `at`'s operand does that step too.
+fn finished(
+    graph: &mut FusedGraph,
+    uses: &Uses,
+    at: usize,
+    norm: Normalize,
+    worth: &impl Fn(&FusedGraph, &Step) -> bool,
+) -> Option<Changes> {
+    let last = graph.steps[at].clone();
+    let (sums, result) = (last.inputs[0].tensor, last.output.tensor);
+    let first = uses.writers[sums.index()][0];
+    let product = graph.steps[first].clone();
     let operands = product.inputs.len() - 2;
     let moved = |i: u32| Some(i + product.inputs.len() as u32 - 1);
     let mut inputs = product.inputs.clone();
@@ -94,59 +85,25 @@ fn finished(
         let expr = renumbered(&last.expr, last.expr.result(), moved)?;
         Some(Step { name, kind, inputs: inputs.clone(), expr, output: Access::new(tensor, output) })
     };
-    let mut out = graph.clone();
-    if readers == [at] {
-        let place = matrix(&last.output.view)?;
-        out.steps[first] = step(result, place.clone(), place)?;
-    } else {
-        out.steps[first] = beside(&mut out, [sums, result], [first, at], &step)?;
-    }
-    let step = &out.steps[first];
-    if out.step_promises(step).is_err() || !worth(&out, step) {
-        return None;
-    }
-    out.steps.remove(at);
-    Some(out)
-}
-
-/// The step that writes both tensors as parts of a new one; whoever reads them reads that.
-fn beside(
-    out: &mut FusedGraph,
-    [sums, result]: [TensorId; 2],
-    [first, at]: [usize; 2],
-    step: &impl Fn(TensorId, View, View) -> Option<Step>,
-) -> Option<Step> {
-    let (place, view) = (matrix(&out.steps[first].output.view)?, matrix(&out.steps[at].output.view)?);
-    let (len, t) = (out.tensor(sums).len(), out.tensor(result));
-    let alone = t.role == Role::Intermediate && t.len() == len && view == place && users(out, result).0 == [at];
-    if !alone {
-        return None;
-    }
-    let (name, dtype) = (t.name.clone(), t.dtype);
-    let whole = out.add_tensor(Tensor { name, dtype, shape: vec![2, len], role: Role::Intermediate });
-    let part = |i: usize| View { offset: (i * len) as i64, dims: vec![len], strides: vec![1] };
-    for i in 0..out.steps.len() {
-        if i == at || i == first {
-            continue;
-        }
-        let mut reader = out.steps[i].clone();
-        let mut changed = false;
-        for a in &mut reader.inputs {
-            for (part, t) in [part(0), part(1)].iter().zip([sums, result]) {
-                if a.indirect.iter().any(|x| x.index == t) {
-                    return None;
-                }
-                if a.tensor == t {
-                    *a = redirect_access(a, whole, part)?;
-                    changed = true;
-                }
+    let place = matrix(&last.output.view)?;
+    let (whole, readers) = match uses.readers[sums.index()][..] == [at] {
+        true => (step(result, place.clone(), place)?, Vec::new()),
+        false => {
+            // The product writes both as parts of a new tensor; whoever reads them reads that.
+            let (len, t) = (graph.tensor(sums).len(), graph.tensor(result));
+            let alone = t.role == Role::Intermediate && uses.writers[result.index()] == [at];
+            let made = matrix(&product.output.view)?;
+            if !alone || t.len() != len || place != made {
+                return None;
             }
+            let (whole, readers) = join::one_behind_the_other(graph, uses, [sums, result], at)?;
+            let normed = View { offset: len as i64, ..made.clone() };
+            (step(whole, made, normed)?, readers)
         }
-        if changed {
-            out.step_promises(&reader).ok()?;
-            out.steps[i] = reader;
-        }
+    };
+    if graph.step_promises(&whole).is_err() || !worth(graph, &whole) {
+        return None;
     }
-    let normed = View { offset: len as i64, ..place.clone() };
-    step(whole, place, normed)
+    let readers = readers.into_iter().map(|(i, step)| (i, Some(step)));
+    Some(readers.chain([(first, Some(whole)), (at, None)]).collect())
 }

@@ -8,6 +8,7 @@
 use super::forward::redirect_access;
 use super::fused::{Access, Conv, FusedGraph, Packed, Role, Step, StepKind, Tensor, TensorId};
 use super::prune::prune;
+use super::uses::Uses;
 use super::view::View;
 use crate::tensor::HostTensor;
 use rustc_hash::FxHashMap;
@@ -39,34 +40,6 @@ pub(crate) fn join_products(graph: &mut FusedGraph) {
         let mut gone = gone.into_iter();
         graph.steps.retain(|_| !gone.next().unwrap_or(false));
         prune(graph);
-    }
-}
-
-/// The steps that write and read each tensor.
-pub(super) struct Uses {
-    pub writers: Vec<Vec<usize>>,
-    pub readers: Vec<Vec<usize>>,
-}
-
-impl Uses {
-    pub fn of(graph: &FusedGraph) -> Uses {
-        let mut uses =
-            Uses { writers: vec![Vec::new(); graph.tensors.len()], readers: vec![Vec::new(); graph.tensors.len()] };
-        for (i, step) in graph.steps.iter().enumerate() {
-            uses.writers[step.output.tensor.index()].push(i);
-            for t in step.inputs.iter().flat_map(|a| a.indirect.iter().map(|x| x.index).chain([a.tensor])) {
-                if uses.readers[t.index()].last() != Some(&i) {
-                    uses.readers[t.index()].push(i);
-                }
-            }
-        }
-        uses
-    }
-
-    /// Takes note of a tensor that is added.
-    pub fn add(&mut self, writer: Option<usize>, readers: Vec<usize>) {
-        self.writers.push(writer.into_iter().collect());
-        self.readers.push(readers);
     }
 }
 
@@ -259,23 +232,50 @@ pub(super) fn redirected_readers(
     let mut odd = Vec::new();
     for (t, (member, target)) in parts {
         for &reader in &uses.readers[t.index()] {
-            let mut step = changed.get(&reader).unwrap_or(&graph.steps[reader]).clone();
-            let mut fits = true;
-            for a in &mut step.inputs {
-                fits &= a.indirect.iter().all(|i| i.index != *t);
-                if a.tensor == *t {
-                    match redirect_access(a, whole, target) {
-                        Some(moved) => *a = moved,
-                        None => fits = false,
-                    }
-                }
-            }
-            if fits && graph.step_promises(&step).is_ok() {
-                changed.insert(reader, step);
-            } else {
-                odd.push(*member);
+            let step = changed.get(&reader).unwrap_or(&graph.steps[reader]);
+            match redirected(graph, step, *t, whole, target) {
+                Some(step) => _ = changed.insert(reader, step),
+                None => odd.push(*member),
             }
         }
     }
     if odd.is_empty() { Ok(changed) } else { Err(odd) }
+}
+
+/// Makes two results parts of a new tensor, one behind the other, which it gives with the steps of those who read either, but for step `but`;
+/// `None` where one of these cannot read a part.
+pub(super) fn one_behind_the_other(
+    graph: &mut FusedGraph,
+    uses: &Uses,
+    results: [TensorId; 2],
+    but: usize,
+) -> Option<(TensorId, Vec<(usize, Step)>)> {
+    let [first, second] = results.map(|t| graph.tensor(t));
+    let lengths = [first.len(), second.len()];
+    let (name, dtype) = (second.name.clone(), second.dtype);
+    let shape = vec![lengths.iter().sum()];
+    let whole = graph.add_tensor(Tensor { name, dtype, shape, role: Role::Intermediate });
+    let mut changed: BTreeMap<usize, Step> = BTreeMap::new();
+    for (t, offset, len) in [(results[0], 0, lengths[0]), (results[1], lengths[0], lengths[1])] {
+        let part = View { offset: offset as i64, dims: vec![len], strides: vec![1] };
+        for reader in uses.readers[t.index()].iter().filter(|reader| **reader != but) {
+            let step = changed.get(reader).unwrap_or(&graph.steps[*reader]);
+            changed.insert(*reader, redirected(graph, step, t, whole, &part)?);
+        }
+    }
+    Some((whole, changed.into_iter().collect()))
+}
+
+/// A step that reads a part of a whole where it read a tensor; `None` where it cannot.
+fn redirected(graph: &FusedGraph, step: &Step, from: TensorId, whole: TensorId, part: &View) -> Option<Step> {
+    let mut step = step.clone();
+    for a in &mut step.inputs {
+        if a.indirect.iter().any(|i| i.index == from) {
+            return None;
+        }
+        if a.tensor == from {
+            *a = redirect_access(a, whole, part)?;
+        }
+    }
+    graph.step_promises(&step).is_ok().then_some(step)
 }

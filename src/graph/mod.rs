@@ -44,6 +44,7 @@ mod sparse;
 mod standardize;
 mod store;
 mod sums;
+mod uses;
 pub mod view;
 mod windows;
 mod words;

@@ -7,8 +7,9 @@
 
 use super::forward::redirect_access;
 use super::fused::{Access, FusedGraph, Role, Step, StepKind, TensorId};
-use super::join::{Uses, lying};
+use super::join::lying;
 use super::prune::prune;
+use super::uses::Uses;
 use super::view::{View, dense_strides};
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 //! there give no NaN.
 
 use super::fused::{Access, Conv, FusedGraph, Role, Sparse, Step, StepKind, Tensor, TensorId};
-use super::prune;
+use super::uses::Changing;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
 use rayon::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) fn sparse_factors(
     fits: impl Fn(&FusedGraph, &Step) -> bool,
     quicker: impl Fn(&FusedGraph, &Step, &Step) -> bool,
 ) -> Option<FusedGraph> {
-    let mut out: Option<FusedGraph> = None;
+    let mut changing = Changing::of(graph);
     let mut packed: BTreeMap<(TensorId, [usize; 5]), [TensorId; 2]> = BTreeMap::new();
     for (at, step) in graph.steps.iter().enumerate() {
         let of_points = match &step.kind {
@@ -39,29 +39,30 @@ pub(crate) fn sparse_factors(
         if !(fits(graph, product) && matrix.is_sparse()) {
             continue;
         }
-        let mut next = out.clone().unwrap_or_else(|| graph.clone());
         let from = product.inputs[side].tensor;
-        let [kept, places] = match packed.get(&(from, matrix.place())) {
-            Some(known) => *known,
-            None => {
-                let name = graph.tensor(from).name.clone();
-                matrix.packed().map(|data| {
-                    let (dtype, shape) = (data.dtype(), data.shape().to_vec());
-                    next.add_tensor(Tensor { name: name.clone(), dtype, shape, role: Role::Constant(data) })
-                })
+        changing.attempt(|graph, _| {
+            let known = packed.get(&(from, matrix.place()));
+            let to = match known {
+                Some(known) => *known,
+                None => matrix.without_contents()?.map(|data| {
+                    let (name, dtype, shape) = (graph.tensor(from).name.clone(), data.dtype(), data.shape().to_vec());
+                    graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(data) })
+                }),
+            };
+            let sparse = matrix.product(product, side, to);
+            if graph.step_promises(&sparse).is_err() || !quicker(graph, &sparse, step) {
+                return None;
             }
-        };
-        let sparse = matrix.product(product, side, [kept, places]);
-        if next.step_promises(&sparse).is_ok() && quicker(&next, &sparse, step) {
-            next.steps[at] = sparse;
-            packed.insert((from, matrix.place()), [kept, places]);
-            out = Some(next);
-        }
+            if known.is_none() {
+                for (t, data) in to.into_iter().zip(matrix.packed()) {
+                    graph.tensors[t.index()].role = Role::Constant(data);
+                }
+                packed.insert((from, matrix.place()), to);
+            }
+            Some(vec![(at, Some(sparse))])
+        });
     }
-    out.map(|mut graph| {
-        prune::prune(&mut graph);
-        graph
-    })
+    changing.end()
 }
 
 /// A convolution of single points as a product: its channels are the rows, each image is a right factor.
@@ -140,6 +141,20 @@ impl<'g> Matrix<'g> {
         })
     }
 
+    /// Shapes of the cells of what is kept, and of the words of places.
+    fn shapes(&self) -> [[usize; 2]; 2] {
+        let (dtype, kind) = (self.data.dtype(), Sparse { side: 0, depth: self.depth });
+        [Sparse::run(dtype), 1].map(|each| [kind.cells(dtype), self.lines * each])
+    }
+
+    /// Both as constants of zeros.
+    fn without_contents(&self) -> Option<[HostTensor; 2]> {
+        let dtype = self.data.dtype();
+        let zeros = |t: DType, shape: [usize; 2]| HostTensor::filled(t, &shape, &[0; 8][..t.size()]).ok();
+        let [values, words] = self.shapes();
+        Some([zeros(dtype, values)?, zeros(Sparse::places(dtype)?, words)?])
+    }
+
     /// Cells of what is kept, and words of places: of all lines the first one, then the next of each.
     fn packed(&self) -> [HostTensor; 2] {
         let dtype = self.data.dtype();
@@ -170,9 +185,9 @@ impl<'g> Matrix<'g> {
                 }
             },
         );
-        let shape = |last: usize| [cells, self.lines * last];
-        let values = HostTensor::new(dtype, &shape(run), values).expect("a cell of each line and depth");
-        let words = HostTensor::new(places, &shape(1), words).expect("a word of each line and depth");
+        let [of_values, of_words] = self.shapes();
+        let values = HostTensor::new(dtype, &of_values, values).expect("a cell of each line and depth");
+        let words = HostTensor::new(places, &of_words, words).expect("a word of each line and depth");
         [values, words]
     }
 

@@ -11,14 +11,13 @@ use super::attend::renumbered;
 use super::expr::{Binary, Expr, Op, Val};
 use super::forward::redirect;
 use super::fused::{Access, FusedGraph, MadeRows, Normalize, Role, Standardized, Step, StepKind, Tensor, TensorId};
-use super::join::{self, Uses};
-use super::prune::prune;
+use super::join;
+use super::uses::{Changes, Changing, Uses};
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
 
 /// A product and what it becomes.
 pub(crate) struct Turned {
@@ -33,22 +32,15 @@ pub(crate) fn standardize(
     graph: &FusedGraph,
     worth: impl Fn(&FusedGraph, &Step, &[Turned]) -> bool,
 ) -> Option<FusedGraph> {
-    let mut out: Option<FusedGraph> = None;
-    let mut uses = Uses::of(graph);
+    let mut changing = Changing::of(graph);
     for at in 0..graph.steps.len() {
-        let now = out.as_ref().unwrap_or(graph);
+        let now = changing.graph();
         let StepKind::Normalize(norm) = now.steps[at].kind else { continue };
-        let Some(found) = Found::of(now, &uses, at, norm) else { continue };
-        let mut changed = now.clone();
-        let mut more = Uses { writers: uses.writers.clone(), readers: uses.readers.clone() };
-        if found.apply(&mut changed, &mut more, at, &worth).is_some() {
-            (out, uses) = (Some(changed), more);
+        if let Some(found) = Found::of(now, changing.uses(), at, norm) {
+            changing.attempt(|graph, uses| found.changes(graph, uses, at, &worth));
         }
     }
-    out.map(|mut graph| {
-        prune(&mut graph);
-        graph
-    })
+    changing.end()
 }
 
 /// A normalisation whose rows products read.
@@ -89,14 +81,14 @@ impl Found {
         Some(Found { norm, rows, scale, shift, products, others })
     }
 
-    /// Changes the graph where that is worth it.
-    fn apply(
+    /// What changes, where that is worth it.
+    fn changes(
         &self,
         graph: &mut FusedGraph,
-        uses: &mut Uses,
+        uses: &Uses,
         at: usize,
         worth: &impl Fn(&FusedGraph, &Step, &[Turned]) -> bool,
-    ) -> Option<()> {
+    ) -> Option<Changes> {
         let normal = graph.steps[at].clone();
         let mut turned = Vec::new();
         let mut constants = Vec::new();
@@ -105,7 +97,7 @@ impl Found {
             turned.push(Turned { at: i, step });
             constants.push(made);
         }
-        let mut readers = FxHashMap::default();
+        let mut readers = Vec::new();
         if let (Some(_), [first]) = (self.others.first(), &mut turned[..]) {
             readers = self.beside(graph, uses, &normal, first)?;
         }
@@ -113,19 +105,16 @@ impl Found {
         if !promised || !worth(graph, &normal, &turned) {
             return None;
         }
-        for (turned, made) in turned.into_iter().zip(constants) {
-            let old = &graph.steps[turned.at];
-            let (factors, bias) =
-                (&old.inputs[1], |i: Option<usize>| i.and_then(|i| column(graph, &normal, &normal.inputs[i])));
-            let folded = folded(graph, factors, bias(self.scale).as_deref(), bias(self.shift).as_deref())?;
+        let operand = |graph: &FusedGraph, i: Option<usize>| i.and_then(|i| column(graph, &normal, &normal.inputs[i]));
+        let (scale, shift) = (operand(graph, self.scale), operand(graph, self.shift));
+        for (turned, made) in turned.iter().zip(constants) {
+            let folded = folded(graph, &graph.steps[turned.at].inputs[1], scale.as_deref(), shift.as_deref())?;
             for (t, data) in made.into_iter().zip(folded) {
                 graph.tensors[t.index()].role = Role::Constant(data);
             }
-            graph.steps[turned.at] = turned.step;
         }
-        readers.into_iter().for_each(|(i, step)| graph.steps[i] = step);
-        *uses = Uses::of(graph);
-        Some(())
+        let turned = turned.into_iter().map(|t| (t.at, t.step));
+        Some(readers.into_iter().chain(turned).map(|(i, step)| (i, Some(step))).collect())
     }
 
     /// A product with the normalisation, and its constants, which do not have their contents yet: factors, their sums, and a bias.
@@ -158,35 +147,29 @@ impl Found {
         Some((Step { inputs, ..whole }, made))
     }
 
-    /// Lets the product write the rows beside its result. Gives those who read either, reading parts of one tensor.
+    /// Lets the product write the rows in front of its result. Gives those who read either, reading parts of one tensor.
     fn beside(
         &self,
         graph: &mut FusedGraph,
-        uses: &mut Uses,
+        uses: &Uses,
         normal: &Step,
         first: &mut Turned,
-    ) -> Option<FxHashMap<usize, Step>> {
+    ) -> Option<Vec<(usize, Step)>> {
         let (result, rows) = (first.step.output.tensor, self.rows);
-        let (t, dims) = (graph.tensor(result).clone(), first.step.inputs[0].view.dims.clone());
+        let (t, dims) = (graph.tensor(result), first.step.inputs[0].view.dims.clone());
         let whole_result = uses.writers[result.index()] == [first.at]
             && t.role == Role::Intermediate
             && t.dtype == graph.tensor(rows).dtype
             && join::lying(graph, &first.step.output).is_some();
-        let lengths = [graph.tensor(rows).len(), t.len()];
+        let length = graph.tensor(rows).len();
         // All rows of the normalisation are those of the product.
-        if !whole_result || dims.iter().product::<usize>() != lengths[0] {
+        if !whole_result || dims.iter().product::<usize>() != length {
             return None;
         }
-        let shape = vec![lengths.iter().sum()];
-        let whole = graph.add_tensor(Tensor { name: t.name, dtype: t.dtype, shape, role: Role::Intermediate });
-        uses.add(Some(first.at), Vec::new());
-        let part = |offset: usize, len: usize| View { offset: offset as i64, dims: vec![len], strides: vec![1] };
-        let parts = [(rows, (first.at, part(0, lengths[0]))), (result, (first.at, part(lengths[0], lengths[1])))];
-        let mut changed = join::redirected_readers(graph, &parts.into_iter().collect(), whole, uses).ok()?;
-        changed.remove(&first.at);
+        let (whole, readers) = join::one_behind_the_other(graph, uses, [rows, result], first.at)?;
         let step = &mut first.step;
         step.output.tensor = whole;
-        step.output.view.offset += lengths[0] as i64;
+        step.output.view.offset += length as i64;
         let operands: Vec<Access> = normal.inputs[1..]
             .iter()
             .map(|a| {
@@ -205,7 +188,7 @@ impl Found {
             norm: self.norm,
             made: Some(MadeRows { view, expr, operands: count }),
         });
-        Some(changed.into_iter().collect())
+        Some(readers)
     }
 }
 

@@ -8,8 +8,9 @@
 use super::compose::{MAX_COST, MAX_INPUTS};
 use super::expr::{Binary, Expr, Op, Val, operands, rename};
 use super::fused::{Access, Conv, FusedGraph, Role, Step, StepKind, Summand, Tensor, TensorId};
-use super::join::{Uses, own_part, side};
+use super::join::{own_part, side};
 use super::prune::prune;
+use super::uses::Uses;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
 

@@ -8,7 +8,7 @@
 use super::collapse::{groups, inner_stride};
 use super::fused::{Access, Conv, FusedGraph, Role, Step, StepKind, Tensor};
 use super::join::{own_part, side};
-use super::prune::prune;
+use super::uses::Changing;
 use super::view::View;
 use crate::tensor::HostTensor;
 use rustc_hash::FxHashMap;
@@ -21,8 +21,7 @@ pub(crate) fn join_windows(
     graph: &FusedGraph,
     worth: impl Fn(&FusedGraph, &Step, [&Step; 2]) -> bool,
 ) -> Option<FusedGraph> {
-    let mut out: Option<FusedGraph> = None;
-    let mut gone = vec![false; graph.steps.len()];
+    let mut changing = Changing::of(graph);
     let mut before: FxHashMap<[u32; 2], usize> = FxHashMap::default();
     for at in 0..graph.steps.len() {
         let step = &graph.steps[at];
@@ -34,27 +33,16 @@ pub(crate) fn join_windows(
             before.insert(key, at);
             continue;
         };
-        let now = out.as_ref().unwrap_or(graph);
-        let two = [&now.steps[first], step];
-        if let Some(pair) = Pair::of(now, two)
-            && let Some(weights) = pair.weights(now)
-            && let Some(operands) = pair.operands(now)
-        {
-            let mut next = now.clone();
-            let whole = pair.whole(&mut next, weights, operands);
-            if next.step_promises(&whole).is_ok() && worth(&next, &whole, two) {
-                next.steps[first] = whole;
-                gone[at] = true;
-                out = Some(next);
-            }
-        }
+        let other = changing.graph().steps[first].clone();
+        let Some(pair) = Pair::of(changing.graph(), [&other, step]) else { continue };
+        changing.attempt(|graph, _| {
+            let (weights, operands) = (pair.weights(graph)?, pair.operands(graph)?);
+            let whole = pair.whole(graph, weights, operands);
+            let fits = graph.step_promises(&whole).is_ok() && worth(graph, &whole, [&other, step]);
+            fits.then(|| vec![(first, Some(whole)), (at, None)])
+        });
     }
-    out.map(|mut graph| {
-        let mut gone = gone.into_iter();
-        graph.steps.retain(|_| !gone.next().unwrap_or(false));
-        prune(&mut graph);
-        graph
-    })
+    changing.end()
 }
 
 /// Two convolutions in the order of their channels, one by points.
