@@ -25,14 +25,15 @@ pub(super) fn join_elementwise(graph: &mut FusedGraph) {
     }
     let mut gone = vec![false; graph.steps.len()];
     for members in groups.into_values() {
-        let mut rest = &members[..];
-        while let [first, others @ ..] = rest {
-            for other in others {
-                if !gone[*first] && !gone[*other] && join(graph, *first, *other, &mut uses).is_some() {
-                    gone[*other] = true;
+        for &first in &members {
+            // Both read the same of what is computed.
+            let computed = graph.steps[first].inputs.iter().find(|a| is_computed(graph, a));
+            let readers = computed.map_or(Vec::new(), |a| uses.readers[a.tensor.index()].clone());
+            for other in readers.into_iter().filter(|other| *other > first && members.binary_search(other).is_ok()) {
+                if !gone[first] && !gone[other] && join(graph, first, other, &mut uses).is_some() {
+                    gone[other] = true;
                 }
             }
-            rest = others;
         }
     }
     if gone.contains(&true) {
@@ -42,12 +43,15 @@ pub(super) fn join_elementwise(graph: &mut FusedGraph) {
     }
 }
 
+fn is_computed(graph: &FusedGraph, a: &Access) -> bool {
+    !matches!(graph.tensor(a.tensor).role, Role::Constant(_))
+}
+
 /// A step of several operands, some of them computed, whose whole result is nobody's but later steps'.
 fn may_join(graph: &FusedGraph, step: &Step) -> bool {
-    let computed = |a: &Access| !matches!(graph.tensor(a.tensor).role, Role::Constant(_));
     step.kind == StepKind::Pointwise
         && step.inputs.len() > 1
-        && step.inputs.iter().any(computed)
+        && step.inputs.iter().any(|a| is_computed(graph, a))
         && graph.tensor(step.output.tensor).role == Role::Intermediate
         && lying(graph, &step.output).is_some()
 }

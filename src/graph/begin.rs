@@ -16,24 +16,19 @@ use super::forward::{redirect, redirect_access};
 use super::fused::{
     Access, Before, Conv, FusedGraph, Normalize, NormedRows, Packed, Reduce, Role, Step, StepKind, TensorId,
 };
-use super::prune;
-use super::uses::Uses;
+use super::uses::{Changing, Uses};
 use super::view::View;
 
 /// The graph with such convolutions, of those that `takes` says yes to; `None` where there are none.
 pub(crate) fn begin_convolutions(graph: &FusedGraph, takes: impl Fn(&FusedGraph, &Step) -> bool) -> Option<FusedGraph> {
-    let mut out: Option<FusedGraph> = None;
+    let mut changing = Changing::of(graph);
     for at in 0..graph.steps.len() {
-        let now = out.as_ref().unwrap_or(graph);
-        if let Some((reader, step)) = begun(now, at).filter(|(_, s)| takes(now, s)) {
-            out.get_or_insert_with(|| graph.clone()).steps[reader] = step;
+        let now = changing.graph();
+        if let Some((reader, step)) = begun(now, changing.uses(), at).filter(|(_, s)| takes(now, s)) {
+            changing.attempt(|_, _| Some(vec![(reader, Some(step))]));
         }
     }
-    // Steps that nobody reads any more go.
-    out.map(|mut graph| {
-        prune::prune(&mut graph);
-        graph
-    })
+    changing.end()
 }
 
 /// Lets reductions do to their elements what the step before them does, where that is all that reads what it reads, in the same order.
@@ -75,31 +70,32 @@ fn begun_reduction(graph: &FusedGraph, uses: &Uses, at: usize) -> Option<Step> {
 /// The graph with products that normalise their rows themselves, where `takes` says yes to all that read a normalisation; `None` where
 /// there are none.
 pub(crate) fn begin_with_norms(graph: &FusedGraph, takes: impl Fn(&FusedGraph, &Step) -> bool) -> Option<FusedGraph> {
-    let mut out: Option<FusedGraph> = None;
+    let mut changing = Changing::of(graph);
     for at in 0..graph.steps.len() {
-        let now = out.as_ref().unwrap_or(graph);
+        let now = changing.graph();
         let StepKind::Normalize(norm) = now.steps[at].kind else { continue };
-        if let Some(found) = normed(now, at, norm).filter(|list| list.iter().all(|(_, s)| takes(now, s))) {
-            let changed = out.get_or_insert_with(|| graph.clone());
-            found.into_iter().for_each(|(reader, step)| changed.steps[reader] = step);
+        let all_take = |list: &Vec<(usize, Step)>| list.iter().all(|(_, s)| takes(now, s));
+        if let Some(found) = normed(now, changing.uses(), at, norm).filter(all_take) {
+            changing.attempt(|_, _| Some(found.into_iter().map(|(reader, step)| (reader, Some(step))).collect()));
         }
     }
-    out.map(|mut graph| {
-        prune::prune(&mut graph);
-        graph
-    })
+    changing.end()
 }
 
 /// The products that read what normalisation `at` gives, all who read it, and what they are when they do that themselves.
-fn normed(graph: &FusedGraph, at: usize, norm: Normalize) -> Option<Vec<(usize, Step)>> {
+fn normed(graph: &FusedGraph, uses: &Uses, at: usize, norm: Normalize) -> Option<Vec<(usize, Step)>> {
     let step = &graph.steps[at];
     let (source, result) = (step.inputs.first()?, own_result(graph, step)?);
     let length = *step.output.view.dims.last()?;
     if norm.axes != 1 || graph.tensor(source.tensor).dtype != graph.tensor(result).dtype {
         return None;
     }
+    if uses.writers[result.index()] != [at] {
+        return None;
+    }
     let mut found = Vec::new();
-    for (i, reader) in graph.steps.iter().enumerate().filter(|(i, s)| *i != at && touches(s, result) > 0) {
+    for &i in uses.readers[result.index()].iter().filter(|i| **i != at) {
+        let reader = &graph.steps[i];
         let StepKind::Packed(product @ Packed { rows: None, .. }) = &reader.kind else { return None };
         let read = &reader.inputs[0].view;
         let whole = |elements: i64| elements % length as i64 == 0;
@@ -147,14 +143,14 @@ fn touches(step: &Step, t: TensorId) -> usize {
 }
 
 /// The convolution that reads what step `at` gives, and what it is when it does that itself.
-fn begun(graph: &FusedGraph, at: usize) -> Option<(usize, Step)> {
+fn begun(graph: &FusedGraph, uses: &Uses, at: usize) -> Option<(usize, Step)> {
     let step = &graph.steps[at];
     let result = own_result(graph, step).filter(|_| step.kind == StepKind::Pointwise)?;
-    let mut users = graph.steps.iter().enumerate().filter(|(i, s)| *i != at && touches(s, result) > 0);
-    let (reader, conv) = users.next()?;
+    let [reader] = uses.readers[result.index()][..] else { return None };
+    let conv = &graph.steps[reader];
     let StepKind::Conv(Conv { window, groups: 1, before: None, flip: 0, also }) = &conv.kind else { return None };
     if !also.is_empty()
-        || users.next().is_some()
+        || uses.writers[result.index()] != [at]
         || touches(conv, result) != 1
         || conv.inputs[0].tensor != result
         || !window.is_point()
