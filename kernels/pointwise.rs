@@ -81,8 +81,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
             *coords.last_mut().expect("just seen") = Some(w.b.mul(c, width as u32));
         }
         let mut known = Vec::new();
-        let inputs = cx.step.inputs.iter().enumerate();
-        let operands = inputs.map(|(i, a)| load_knowing(&mut w, cx, i, a, &coords, width, &mut known));
+        let operands = (0..cx.step.inputs.len()).map(|i| load(&mut w, cx, i, &coords, width, &mut known));
         let operands = operands.collect::<Res<Vec<_>>>()?;
         let mut at = address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords);
         if !groups.is_multiple_of(per_group as usize) {
@@ -233,30 +232,19 @@ pub(super) fn width(graph: &FusedGraph, step: &Step) -> usize {
 }
 
 /// What entries of a table come to in bytes: of a table, as it is walked, times so much.
-type Steps = (Indirect, i64, Vec<Part>);
+pub(super) type Steps = (Indirect, i64, Vec<Part>);
 
-/// The elements of operand `i` at the coordinates: `width` of them, or one that serves for all.
+/// The elements of operand `i` at the coordinates: `width` of them, or one that serves for all. What tables say there is `known` to the
+/// operands behind it.
 pub(super) fn load(
     w: &mut Writer,
     cx: &Cx,
     i: usize,
-    access: &Access,
-    coords: &[Option<Part>],
-    width: usize,
-) -> Res<Vec<Value>> {
-    load_knowing(w, cx, i, access, coords, width, &mut Vec::new())
-}
-
-/// The same; what tables say at these coordinates is remembered.
-fn load_knowing(
-    w: &mut Writer,
-    cx: &Cx,
-    i: usize,
-    access: &Access,
     coords: &[Option<Part>],
     width: usize,
     known: &mut Vec<Steps>,
 ) -> Res<Vec<Value>> {
+    let access = &cx.step.inputs[i];
     let mut tables = Vec::new();
     for k in 0..access.indirect.len() {
         tables.push(steps(w, cx, i, k, coords, width, known)?);

@@ -475,9 +475,9 @@ impl Pooling<'_> {
     ) -> Res<()> {
         let (cx, float, t) = (self.cx, Float(self.ty()), self.prologue.dtype());
         let width = sums.len();
-        let mut operands = vec![Vec::new(); cx.step.inputs.len()];
+        let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
         for i in epilogue::operands(cx) {
-            operands[i] = pointwise::load(w, cx, i, &cx.step.inputs[i], coords, width)?;
+            operands[i] = pointwise::load(w, cx, i, coords, width, &mut known)?;
         }
         let mut results = Vec::new();
         for (e, sum) in sums.into_iter().enumerate() {

@@ -54,9 +54,9 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     };
     run.block(&mut w, &program.body)?;
     let acc: Vec<Value> = (0..width).map(|e| run.lane(&mut w, program.result, e)).collect::<Res<_>>()?;
-    let mut operands = vec![Vec::new(); cx.step.inputs.len()];
+    let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
     for i in epilogue::operands(cx) {
-        operands[i] = pointwise::load(&mut w, cx, i, &cx.step.inputs[i], &coords, width)?;
+        operands[i] = pointwise::load(&mut w, cx, i, &coords, width, &mut known)?;
     }
     let mut results = Vec::new();
     for (e, acc) in acc.into_iter().enumerate() {

@@ -323,9 +323,9 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         let last = w.b.to_vector(k as u32 - 1);
         let at_most = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
         coords[outer + 1] = (k > 1).then_some(at_most);
-        let mut operands = vec![Vec::new(); cx.step.inputs.len()];
+        let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
         for i in epilogue::operands(cx) {
-            operands[i] = pointwise::load(&mut w, cx, i, &cx.step.inputs[i], &coords, 1)?;
+            operands[i] = pointwise::load(&mut w, cx, i, &coords, 1, &mut known)?;
         }
         let input = |i: u32| operands[i as usize][0];
         let result = expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::Word(place.into())))?;

@@ -321,15 +321,15 @@ impl Turned {
             })
             .collect();
         for c in 0..chunks {
-            let mut operands = Vec::new();
-            for (i, access) in cx.step.inputs.iter().enumerate() {
+            let (mut operands, mut known) = (Vec::new(), Vec::new());
+            for i in 0..cx.step.inputs.len() {
                 if let Some(k) = planes.iter().position(|p| p.0 == i) {
                     let width = self.turned[k].1 as u32;
                     operands.push(self.read(w, cx.dtype(Arg::Input(i)), places[k], planes[k].1 + c * step / width * 4));
                 } else {
                     let mut coords = coords.clone();
                     coords[j] = coords[j].map(|x| if c > 0 { w.b.add(x, c * step) } else { x });
-                    operands.push(pointwise::load(w, cx, i, access, &coords, self.width)?);
+                    operands.push(pointwise::load(w, cx, i, &coords, self.width, &mut known)?);
                 }
             }
             let ahead = (i64::from(c * step) * out.view.strides[j] * size as i64) as u32;

@@ -1,0 +1,539 @@
+//! The clocks of a product with a tile, by the cycle model's analytical form ([`barewave_timing::gemm`]).
+//!
+//! What a workgroup does in a round of its loop ([`Round`]) is put together to the clocks of a grid of tiles, alone ([`Machine::time`]) or
+//! with some tiles divided in equal shares ([`Machine::divided`]). All constants are fitted or counted, as they say.
+
+use super::{Extents, Round, Split};
+use crate::kernels::divided::Shares;
+use crate::kernels::matrix::MatrixForm;
+use crate::kernels::rounds::is_narrow;
+use crate::kernels::shares;
+use crate::kernels::tile::{Form, Tile};
+use crate::mir::Type;
+use barewave_isa::matrix::Layout;
+use barewave_isa::{Op, Resources, Target, op};
+use barewave_timing::Chip;
+use barewave_timing::chip::kept;
+use barewave_timing::gemm::{Loops, queued};
+
+/// Cycles of a round of a workgroup that is alone, over those that L2 takes to answer: what it loads at its beginning it waits
+/// for at its end. These and what says so below are fitted to what the cycle model says of 19 shapes, 24 tiles of each, f32
+/// and f16, on seven targets, and of 20 convolutions on three (`bench gemm --search` prints how far both are apart).
+const ANSWER: f64 = 1.32;
+const ROUND: f64 = 165.0;
+
+/// Cycles of each of a round's barriers, where moves are spread among the products; and instructions' worth where they are not: then
+/// waves wait for LDS with nothing beside it too. Fitted.
+const MEETING: f64 = 25.0;
+const MEETING_IN_TURN: f64 = 37.0;
+
+/// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products, or run
+/// while matrix instructions wait in a queue (gfx12); and a compute unit that is full. Fitted.
+const SEEN: f64 = 0.31;
+const SEEN_SPREAD: f64 = 0.13;
+const SEEN_QUEUED: f64 = 0.1;
+const SEEN_FULL: f64 = 0.02;
+
+/// Cycles that moves take where they are not spread, over what their bytes would: lanes read the same from LDS. Fitted.
+const SHARED_READS: f64 = 0.8;
+
+/// Instructions of a lane for an element that it gathers: its place, and whether it is in the image; and cycles of a round of a
+/// workgroup that is alone: places are answered before elements are asked for. Fitted.
+const GATHERED: f64 = 9.0;
+const ANSWERED_TWICE: f64 = 900.0;
+
+/// Instructions of a wave before and behind its loop, and those for each of a workitem's results: counted, and the share of
+/// them that others wait for, fitted.
+const AROUND: f64 = 300.0;
+const PER_RESULT: f64 = 3.0;
+const WAITED: f64 = 0.6;
+
+/// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
+const EDGES: f64 = 107.0;
+const LATENCIES: f64 = 0.6;
+
+/// Where all workgroups of a launch begin together most of what they load was asked for by nobody before: a round waits for so much of the
+/// way from L2 to memory. Operands that a kernel before has left in a cache wait for less of it. Narrow elements have a round more. Fitted.
+const FIRST: f64 = 0.5;
+
+/// What L2 gives over what kernels that stream get, and the bytes of parts of sums that go to memory over their size: those that L2 still
+/// has do not, where it is one; several dies write all of them and read them again from behind it. Fitted.
+const FROM_L2: f64 = 1.12;
+const PARTS_MOVED: f64 = 0.8;
+const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
+
+/// Of workgroups that add parts: edges of theirs, and what reading takes over the first level's rate; and of equal shares, whose workgroups
+/// end at different times, the part of that which is behind everything else. Fitted.
+const ADDING: f64 = 0.78;
+const READING: f64 = 1.14;
+const ADDING_SHARES: f64 = 0.4;
+
+/// More workgroups of a compute unit hide no more of each other.
+const MOST_TOGETHER: f64 = 12.0;
+
+/// Most parts of a depth, and the least depth and rounds of a part.
+const PARTS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
+const LEAST_DEPTH: usize = 64;
+const LEAST_ROUNDS: usize = 4;
+
+/// Tiles are divided in equal shares where they fill less than this share of what all compute units do meanwhile, and for workgroups that have so
+/// many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of more rows share little more.
+const FILLED: f64 = 0.97;
+const FEWEST_UNITS: u32 = 8;
+const MOST_SHARES: f64 = 4.0;
+const MOST_ROWS: u32 = 64;
+
+/// Memory that is busy for less than this share of what compute units need holds nobody up.
+const UNNOTICED: f64 = 0.85;
+
+/// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
+const NOTICED: f64 = 0.72;
+
+/// Of the first level's lines those of a round take so many at most, where now more of them begin and now less.
+const FIT: f64 = 0.9;
+
+/// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
+const LDS_ANSWER: f64 = 1.75;
+const LDS_LATENCY: f64 = 52.0;
+
+/// How quickly workgroups go through their rounds.
+struct Pace {
+    /// Cycles of a round that keep a compute unit busy, and of one of a workgroup that is alone; and of what is before and behind the loop.
+    busy: f64,
+    alone: f64,
+    around: f64,
+    /// The same of a round of one that is alone, where all begin together.
+    first: f64,
+    /// Workgroups that run side by side, of fewer waves than a compute unit has SIMDs.
+    slots: f64,
+    /// Bytes of a round from L2.
+    loaded: f64,
+}
+
+/// What the choice knows of a target.
+pub(in crate::kernels) struct Machine {
+    pub(super) target: Target,
+    /// Bytes per cycle of the L2 cache when all ask, and cycles until it answers.
+    pub l2: f64,
+    pub l2_latency: f64,
+    /// Cycles until what the whole device sees is answered: by that cache, or behind all of them where dies have their own.
+    pub device_latency: f64,
+    /// Bytes per cycle that LDS gives a SIMD.
+    pub lds: f64,
+    /// Bytes per cycle from memory.
+    pub memory: f64,
+    /// Bytes that stay in a cache before memory which all compute units share; infinite where there are several second-level
+    /// caches, or nothing is known.
+    cache: f64,
+    /// All compute units share the second-level cache.
+    pub one_cache: bool,
+    /// Dies with a second-level cache each.
+    pub dies: u32,
+    /// What is written stays there too.
+    takes_results: bool,
+    /// Cycles between two waves that begin, of all engines together.
+    pub dispatch: f64,
+    /// Cycles of a SIMD for a wave's instruction.
+    pub issue: f64,
+    /// Bytes of a line of the first-level cache, and how many it has.
+    pub line: u32,
+    lines: u32,
+    /// Bytes per cycle that the first-level cache gives a compute unit.
+    l1: f64,
+    /// Cycles until memory answers, and until what nobody has touched comes from it.
+    dram: f64,
+    pub latency: f64,
+    /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
+    pub launch: f64,
+    pub ends: f64,
+}
+
+/// Other instructions run in the shadow of a matrix instruction, also those of LDS and memory.
+pub(in crate::kernels) fn has_matrix_shadow(target: Target) -> bool {
+    Chip::of(target).is_some_and(|c| c.matrix_shadow > 0.0)
+}
+
+/// Cycles until LDS has answered a wide read, with others under way.
+pub(in crate::kernels) fn lds_answer(target: Target) -> f64 {
+    LDS_ANSWER * Chip::of(target).map_or(LDS_LATENCY, |c| c.lds_latency)
+}
+
+impl Machine {
+    pub fn of(target: Target) -> Machine {
+        let simds = f64::from(target.info().simds);
+        let issue = target.op(op::V_MOV_B32).map_or(1.0, |i| f64::from(i.busy.max(1)));
+        match Chip::of(target) {
+            Some(c) => Machine {
+                target,
+                l2: c.l2_bytes_clk * c.l2_share,
+                l2_latency: c.l2_hit,
+                device_latency: if c.dies > 1.0 { c.mall_hit.max(c.l2_hit) } else { c.l2_hit },
+                lds: c.lds_bytes_clk / simds,
+                memory: c.dram_bytes_clk(),
+                one_cache: c.dies <= 1.0,
+                dies: c.dies as u32,
+                cache: if c.dies > 1.0 { f64::INFINITY } else { c.mall_mib.max(c.l2_mib) * 1048576.0 },
+                takes_results: c.mall_writes > 0.0,
+                dispatch: c.dispatch(1.0, c.cus),
+                issue,
+                line: c.l1_line as u32,
+                lines: (c.l1_kib * 1024.0 / c.l1_line) as u32,
+                l1: c.l1_bytes_clk,
+                launch: c.launch_us * c.boost_mhz,
+                dram: c.dram,
+                latency: c.vmem_cold + c.dram,
+                ends: 1000.0 + c.vmem_cold + c.dram,
+            },
+            None => {
+                let most = f64::INFINITY;
+                Machine {
+                    target,
+                    l2: most,
+                    l2_latency: 300.0,
+                    device_latency: 300.0,
+                    lds: 128.0 / simds,
+                    memory: most,
+                    cache: most,
+                    one_cache: true,
+                    dies: 1,
+                    takes_results: false,
+                    dispatch: 0.0,
+                    issue,
+                    line: 128,
+                    lines: 128,
+                    l1: 64.0,
+                    launch: 8000.0,
+                    dram: 300.0,
+                    latency: 1500.0,
+                    ends: 2500.0,
+                }
+            }
+        }
+    }
+
+    /// Cycles until a load is answered where so many bytes are gone through again and again.
+    pub fn answer(&self, bytes: f64) -> f64 {
+        let Some(c) = Chip::of(self.target) else { return self.l2_latency };
+        match bytes / 1048576.0 {
+            mib if mib < c.l2_mib => c.l2_hit,
+            mib if mib < c.mall_mib => c.mall_hit.max(c.l2_hit),
+            _ => c.dram,
+        }
+    }
+
+    /// Lanes of a wave.
+    pub fn lanes(&self) -> u32 {
+        self.target.info().wave_size
+    }
+
+    /// Cycles of a SIMD for a wave's multiply-add of a type.
+    pub fn multiply_add(&self, t: Type) -> f64 {
+        multiply_add(self.target, t)
+    }
+
+    /// Workgroups that share a compute unit, so that one multiplies while others wait or move.
+    fn resident(&self, round: &Round) -> f64 {
+        self.fit(round.waves, round.vgprs, round.lds)
+    }
+
+    /// Bytes of parts that go to memory over their size.
+    fn parts_moved(&self) -> f64 {
+        if self.one_cache { PARTS_MOVED } else { PARTS_MOVED_AMONG_DIES }
+    }
+
+    /// Whether a compute unit has the LDS of a workgroup, and its instructions reach the registers of a workitem, of which so many are
+    /// sums in accumulation registers of the same file.
+    pub fn holds(&self, round: &Round, accumulated: u32) -> bool {
+        let t = self.target.info();
+        let apart = if t.unified_agprs { t.max_agprs.min(accumulated) } else { 0 };
+        round.vgprs <= t.max_vgprs + apart && round.lds <= t.lds_bytes
+    }
+
+    /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds.
+    pub fn fit(&self, waves: u32, vgprs: u32, lds_bytes: u32) -> f64 {
+        let t = self.target.info();
+        let (wave_size, workgroup_size) = (t.wave_size, waves * t.wave_size);
+        let vgprs = vgprs.min(t.max_vgprs);
+        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes, wgp_mode: false };
+        f64::from(self.target.occupancy(&light).workgroups.max(1))
+    }
+
+    /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part, and where rows
+    /// begin anywhere often the end of one and the beginning of the next; the rest is gone before its round where the lines of both
+    /// operands do not fit the first level.
+    pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
+        let (bytes, line) = (tile.types.stored_bytes(), self.line);
+        let piece = tile.k * bytes;
+        // Pieces begin at multiples of so many bytes, a power of two as the line's are.
+        let at = 1 << ((e.k as u32).wrapping_mul(bytes) | piece | line).trailing_zeros();
+        let of_piece = 1.0 + f64::from(piece - at) / f64::from(line);
+        let lines = |width: u32, deep: bool| match deep {
+            true => f64::from(width) * of_piece,
+            false => f64::from(tile.k * (width * bytes).div_ceil(line)),
+        };
+        // What lies behind the last row or column is not asked for.
+        let (m, n) = ((tile.m as usize).min(e.m) as u32, (tile.n as usize).min(e.n) as u32);
+        let fit =
+            lines(m, e.deep.0) + lines(n, e.deep.1) <= f64::from(self.lines) * if of_piece > 1.0 { FIT } else { 1.0 };
+        let times = |deep: bool| if deep && !fit { of_piece * f64::from(line) / f64::from(piece) } else { 1.0 };
+        let [held_m, held_n] = e.held(f64::from(bytes));
+        let of = |width: u32, held: f64, deep: bool| f64::from(width) * held * times(deep);
+        (f64::from(bytes) * (of(m, held_m, e.deep.0) + of(n, held_n, e.deep.1))) as u32
+    }
+
+    /// How quickly workgroups go through their rounds.
+    fn pace(&self, (tile, round): (&Tile, &Round), min_n: u32) -> Pace {
+        let info = self.target.info();
+        let k = f64::from(tile.k);
+        // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
+        let queued = matches!(tile.form, Form::Matrix(f) if f.op.shape.layout == Layout::Wmma12);
+        let (read, seen, seen_full, meeting) = match round.spread {
+            true => (1.0, SEEN_SPREAD, 0.0, MEETING),
+            false if queued => (SHARED_READS, SEEN_QUEUED, SEEN_FULL, MEETING_IN_TURN * self.issue),
+            false => (SHARED_READS, SEEN, SEEN_FULL, MEETING_IN_TURN * self.issue),
+        };
+        // Whole wavefronts along n gather.
+        let lanes = f64::from(info.wave_size);
+        let (gathered, twice) = match min_n > 1 {
+            true => (f64::from(tile.n) / lanes * GATHERED * self.issue, ANSWERED_TWICE),
+            false => (0.0, 0.0),
+        };
+        let (products, moves) = (round.products * k, (round.moves * read + gathered) * k);
+        let (most, least) = (products.max(moves), products.min(moves));
+        let [loaded, given] = [round.loaded, round.given].map(|bytes| f64::from(bytes) * k);
+        let beside = f64::from(round.waves.min(info.simds));
+        // What is loaded at a time is on its way while all that was loaded behind it is multiplied.
+        let turns = match tile.form {
+            Form::Sliced(f) => f64::from(f.steps),
+            _ => f64::INFINITY,
+        };
+        let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting;
+        let waves = f64::from(round.waves.div_ceil(info.simds));
+        // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
+        let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
+        let alone = |answer: f64| work.max(ROUND + ANSWER * answer + work / turns).max(given / self.l1) + twice;
+        let way = if is_narrow(tile) { 0.0 } else { (self.dram - self.l2_latency).max(0.0) };
+        Pace {
+            busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
+            alone: alone(self.l2_latency),
+            first: alone(self.l2_latency + FIRST * way),
+            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
+            slots,
+            loaded,
+        }
+    }
+
+    /// Cycles of a workgroup for what the step's expression makes of its results.
+    fn expressed(&self, e: &Extents, round: &Round) -> f64 {
+        e.expression * f64::from(round.own * round.waves.div_ceil(self.target.info().simds))
+    }
+
+    /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
+    pub(super) fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), min_n: u32, parts: usize) -> (f64, Split) {
+        let rounds = e.k.div_ceil(tile.k as usize).max(1);
+        let own = rounds.div_ceil(parts);
+        let count = rounds.div_ceil(own);
+        let results = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
+        let groups = (results * count) as f64;
+        let pace = self.pace((tile, round), min_n);
+        let slots = pace.slots;
+        let edges = EDGES + LATENCIES * self.latency;
+        let most = (groups / (f64::from(self.target.cus()) * slots)).ceil();
+        let occupancy = (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0);
+        let loops = Loops {
+            most,
+            occupancy,
+            rounds: own as f64,
+            busy: pace.busy,
+            alone: if most <= occupancy { pace.first } else { pace.alone },
+            around: pace.around + if count > 1 { 0.0 } else { self.expressed(e, round) },
+            ends: edges,
+        };
+        // Parts are whole tiles.
+        let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
+        let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
+        let result = (e.batches * e.m * e.n * e.stored) as f64;
+        let written = result + self.parts_moved() * parts_bytes;
+        let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
+        let written = written * (1.0 - stay);
+        let compute = loops.in_rounds();
+        let unnoticed = compute * self.memory * UNNOTICED - result;
+        let (read, band) = match count {
+            1 => self.read(e, (tile, self.resident(round)), unnoticed),
+            _ => (e.bytes as f64, None),
+        };
+        let memory = (read + written) / self.memory;
+        let l2 = groups * own as f64 * pace.loaded / (self.l2 * FROM_L2);
+        let begun = groups * f64::from(round.waves) * self.dispatch;
+        let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
+        if count > 1 {
+            if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
+                clocks = f64::INFINITY;
+            }
+            // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
+            let adding = results.div_ceil(self.target.cus() as usize) as f64;
+            clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
+            // Those of a compute unit end at different times.
+            let ending = results as f64 / (f64::from(self.target.cus()) * slots);
+            clocks += ending.max(1.0) * self.expressed(e, round);
+        }
+        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None })
+    }
+
+    /// Bytes of operands that are read, and the band in which workgroups are numbered best, if more than so many would be read in whole
+    /// rows: operands that do not stay in a cache are read again by workgroups that run later. What nobody notices does not count.
+    fn read(&self, e: &Extents, (tile, resident): (&Tile, f64), unnoticed: f64) -> (f64, Option<u32>) {
+        let once = e.bytes as f64;
+        if e.batches > 1 || once <= self.cache {
+            return (once, None);
+        }
+        let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
+        let tiles = (rows * columns) as f64;
+        let at_once = (f64::from(self.target.cus()) * resident).min(tiles);
+        let depth = (e.k as f64) * f64::from(tile.types.stored_bytes());
+        let [held_m, held_n] = e.held(f64::from(tile.types.stored_bytes()));
+        let (tile_m, tile_n) = (f64::from(tile.m) * held_m, f64::from(tile.n) * held_n);
+        // Where so many rows and columns of tiles run together.
+        let bytes = |rows: f64, columns: f64| {
+            let read = (rows * tile_m + columns * tile_n) * depth;
+            (read / (rows * columns) * tiles).max(once)
+        };
+        // A part of what was read stays.
+        let from_memory = |read: f64| {
+            let read = once + (read - once) * (1.0 - kept(self.cache, once));
+            if read <= unnoticed { once } else { read }
+        };
+        let along = (columns as f64).min(at_once);
+        let plain = bytes(at_once / along, along);
+        if !e.bands || plain <= unnoticed {
+            return (from_memory(plain), None);
+        }
+        let bands = (1..=rows).filter(|band| rows.is_multiple_of(*band));
+        let banded = bands.map(|band| {
+            let high = (band as f64).min(at_once);
+            (bytes(high, (at_once / high).min(columns as f64)), band as u32)
+        });
+        let best = banded.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(read, _)| *read < plain);
+        best.map_or((from_memory(plain), None), |(read, band)| (from_memory(read), Some(band)))
+    }
+
+    /// L2 takes so much of some clocks for operands, and for results in the pieces in which matrix instructions leave them, that it is
+    /// better asked for whole lines. On gfx12, where a lane's results of a row take two stores and more, it always is.
+    pub(super) fn stores_are_noticed(&self, e: &Extents, (tile, form): (Tile, MatrixForm), clocks: f64) -> bool {
+        if form.op.shape.layout == Layout::Wmma12 {
+            return true;
+        }
+        let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
+        let loaded = tiles as f64 * e.k as f64 * f64::from(self.loaded(&tile, e));
+        // Lanes of a row have four results each.
+        let lanes = self.lanes() / form.side();
+        let results = (e.batches * e.m * e.n) as f64;
+        let stored = results / f64::from(4 * lanes) * f64::from(self.line);
+        (loaded + stored) / (self.l2 * FROM_L2) > NOTICED * clocks
+    }
+
+    /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles
+    /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
+    fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
+        let sliced = matches!(tile.form, Form::Sliced(_));
+        if !e.shares || sliced || is_narrow(tile) && !has_matrix_shadow(self.target) {
+            return None;
+        }
+        let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;
+        let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
+        let tiles = u32::try_from(e.batches * rows * columns).ok().filter(|t| t.checked_mul(rounds).is_some())?;
+        let groups = self.target.cus() * at_once;
+        let filled = f64::from(tiles) / f64::from(groups);
+        if filled > FILLED * filled.ceil() || tiles * rounds < groups * FEWEST_UNITS {
+            return None;
+        }
+        let depth = e.k as f64 * f64::from(tile.types.stored_bytes());
+        let [held_m, held_n] = e.held(f64::from(tile.types.stored_bytes()));
+        let (tile_m, tile_n) = (f64::from(tile.m) * held_m, f64::from(tile.n) * held_n);
+        // Whole tiles are read where so many rows and columns of them run together. Shares have the columns in common, but not the rows at a time.
+        let bands =
+            (1..=MOST_ROWS.min(rows as u32)).filter(|b| rows.is_multiple_of(*b as usize) && groups.is_multiple_of(*b));
+        let banded = bands.map(|band| {
+            let shares = Shares { groups, tiles, rounds, band };
+            let (high, wide) = (f64::from(band), f64::from(groups / band).min(columns as f64));
+            let of_a_share = tile_m + tile_n / high;
+            let of_a_tile = tile_m / wide + tile_n / high;
+            let whole = f64::from(shares.whole() * groups);
+            ((f64::from(shares.shared()) * of_a_share + whole * of_a_tile) * depth, shares)
+        });
+        let (read, shares) = banded.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let once = e.bytes as f64;
+        let read = read.max(once);
+        let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
+        let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
+        if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
+            return None;
+        }
+        let pace = self.pace((tile, round), 1);
+        let edges = EDGES + LATENCIES * self.latency;
+        // Tiles that a workgroup has something of.
+        let visits = f64::from(shares.whole()) + f64::from(shares.units()) / f64::from(rounds) + 1.0;
+        let own = f64::from(shares.units() + shares.whole() * rounds);
+        let resident = f64::from(at_once);
+        let loops = Loops {
+            most: (resident / pace.slots).ceil(),
+            occupancy: (resident / pace.slots).max(1.0),
+            rounds: own,
+            busy: pace.busy,
+            alone: pace.alone,
+            around: pace.around * visits,
+            ends: edges * visits,
+        };
+        let result = (e.batches * e.m * e.n * e.stored) as f64;
+        let written = result + self.parts_moved() * parts_bytes;
+        let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
+        let read = if read <= loops.in_rounds() * self.memory * UNNOTICED - written { once } else { read };
+        let memory = (read + written * (1.0 - stay)) / self.memory;
+        let l2 = f64::from(tiles * rounds) * pace.loaded / (self.l2 * FROM_L2);
+        let clocks = queued([loops.in_rounds(), memory + edges, l2 + edges]);
+        // Both ends of a share are left, and a tile is put together, one part behind the other.
+        let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
+        let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
+        let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
+        // Of a compute unit's workgroups few put a tile together at a time.
+        let adding = ADDING_SHARES * adding + (1.0 + f64::from(shares.whole())) * self.expressed(e, round);
+        let split = Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares) };
+        Some((clocks + adding, split))
+    }
+
+    /// The best way to divide tiles in equal shares: among workgroups of which one runs on a compute unit, as many as its SIMDs have room
+    /// for side by side, or many.
+    pub(super) fn in_shares(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
+        let most = self.resident(way.1).min(MOST_SHARES) as u32;
+        let simds = self.target.info().simds;
+        let beside = (simds / way.1.waves.min(simds)).clamp(1, most);
+        let mut all = vec![1, beside, most];
+        all.dedup();
+        let all = all.into_iter().take(most as usize).filter_map(|n| self.divided(e, way, n));
+        all.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// The best way to share the depth with a tile, if there is one.
+    pub(super) fn shared(&self, e: &Extents, way: (&Tile, &Round), min_n: u32) -> Option<(f64, Split)> {
+        // Waves that share the depth have theirs on its way from the beginning.
+        let sliced = matches!(way.0.form, Form::Sliced(_));
+        let least = if sliced { 1 } else { LEAST_ROUNDS };
+        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(least * way.0.k as usize);
+        let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, way, min_n, parts));
+        let all = all.filter(|(_, split)| !sliced || split.span() as usize == e.k && split.count > 1);
+        all.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}
+
+/// Cycles of a SIMD for a wave's multiply-add of a type.
+pub(in crate::kernels) fn multiply_add(target: Target, t: Type) -> f64 {
+    let busy = |op: Op| target.op(op).map(|i| f64::from(i.busy.max(1)));
+    match t {
+        // Two are issued together where registers allow.
+        Type::F32 if op::V_FMAC_F32.pairs_with(op::V_FMAC_F32, target) => 0.55,
+        Type::F32 => busy(op::V_FMAC_F32).or(busy(op::V_FMA_F32)).unwrap_or(1.0),
+        Type::F64 => busy(op::V_FMA_F64).unwrap_or(16.0),
+        Type::I64 | Type::U64 => 6.0 * busy(op::V_MUL_LO_U32).unwrap_or(4.0),
+        _ => busy(op::V_MUL_LO_U32).unwrap_or(4.0) + busy(op::V_ADD_U32).unwrap_or(1.0),
+    }
+}
