@@ -120,10 +120,13 @@ impl Tuning {
                 continue;
             }
             if let Some((name, word)) = line.split_once(',')
-                && let Some((_, when)) = WHEN.iter().find(|w| w.0 == word)
                 && let Some(method) = out.method(name)
             {
-                *method = *when;
+                let known = WHEN.iter().find(|w| w.0 == word);
+                let words = || WHEN.map(|w| w.0).join(" or ");
+                let what =
+                    || TuningError { line: i + 1, what: format!("'{word}' is no way to use {name}: {}", words()) };
+                *method = known.ok_or_else(what)?.1;
                 continue;
             }
             let (product, tuned) = row(line).map_err(|what| TuningError { line: i + 1, what })?;
@@ -268,6 +271,7 @@ mod tests {
             (format!("{line}\n{line}"), "line 2: the product has a line before"),
             ("gfx942,f32".into(), "line 1: 2 cells"),
             (line.replace("gfx942", "gfx1"), "gfx1"),
+            ("sparse,sometimes".into(), "line 1: 'sometimes' is no way to use sparse: never or always"),
             (line.replace("f32", "f31"), "'f31' is no type"),
             (line.replace("NN", "NX"), "'NX' is no layout"),
             (line.replace("2048", "0"), "'0' is no number of 1 or more"),
