@@ -121,3 +121,66 @@ impl<'g> Changing<'g> {
         Some(graph)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::expr::Expr;
+    use super::super::fused::{Access, Role, StepKind, Tensor, TensorId};
+    use super::super::view::View;
+    use super::*;
+    use crate::tensor::DType;
+
+    fn copy(from: u32, to: u32) -> Step {
+        let access = |t: u32| Access::new(TensorId(t), View::dense(&[4]));
+        let (name, kind) = (format!("{from} to {to}"), StepKind::Pointwise);
+        Step { name, kind, inputs: vec![access(from)], expr: Expr::copy(DType::F32), output: access(to) }
+    }
+
+    fn tensor(role: Role) -> Tensor {
+        Tensor { name: "t".into(), dtype: DType::F32, shape: vec![4], role }
+    }
+
+    /// An input, two tensors between, and an output.
+    fn chain() -> FusedGraph {
+        let roles = [Role::Input(0), Role::Intermediate, Role::Intermediate, Role::Output(0)];
+        FusedGraph {
+            tensors: roles.map(tensor).into(),
+            steps: vec![copy(0, 1), copy(1, 2), copy(2, 3)],
+            inputs: vec![TensorId(0)],
+            outputs: vec![TensorId(3)],
+            ..FusedGraph::default()
+        }
+    }
+
+    #[test]
+    fn a_refused_change_leaves_nothing() {
+        let graph = chain();
+        let mut changing = Changing::of(&graph);
+        changing.attempt(|graph, _| {
+            graph.add_tensor(tensor(Role::Intermediate));
+            None
+        });
+        assert_eq!(changing.graph(), &graph);
+        assert!(changing.end().is_none());
+    }
+
+    #[test]
+    fn uses_are_those_of_the_changed_graph() {
+        let graph = chain();
+        let mut changing = Changing::of(&graph);
+        // The second step goes; what it gave comes by a new tensor.
+        changing.attempt(|graph, uses| {
+            assert_eq!((&uses.writers[1][..], &uses.readers[1][..]), (&[0][..], &[1][..]));
+            let new = graph.add_tensor(tensor(Role::Intermediate));
+            Some(vec![(0, Some(copy(0, new.0))), (1, None), (2, Some(copy(new.0, 3)))])
+        });
+        let mut left = changing.graph().clone();
+        left.steps[1] = left.steps[0].clone();
+        let mut want = Uses::of(&left);
+        want.writers.iter_mut().chain(&mut want.readers).for_each(|list| list.retain(|i| *i != 1));
+        assert_eq!(changing.uses().writers, want.writers);
+        assert_eq!(changing.uses().readers, want.readers);
+        let end = changing.end().expect("it has changed");
+        assert_eq!((end.steps.len(), end.tensors.len()), (2, 3), "{end}");
+    }
+}
