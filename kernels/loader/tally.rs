@@ -23,8 +23,10 @@ use barewave_isa::{Op, Target, op};
 /// Instructions' worth of a half that becomes a float.
 const CONVERSION: f64 = 4.0;
 
-/// Two halves that are 1.
+/// Two halves that are 1, 1/2 and -1/2.
 const ONES: u32 = 0x3c00_3c00;
+const HALVES: u32 = 0x3800_3800;
+const LESS_HALVES: u32 = 0xb800_b800;
 
 /// What a workitem counts.
 pub(in super::super) struct Tally {
@@ -34,7 +36,8 @@ pub(in super::super) struct Tally {
     center: bool,
     /// The instruction that adds products of pairs, for elements that come in pairs.
     pairs: Option<Op>,
-    /// What is taken from each element of a row, of those that come in pairs what is added to both of a pair.
+    /// What is taken from each element of a row; of those that come in pairs what is added to half of both, since not every difference of
+    /// halves is one.
     shifts: Vec<Part>,
     sums: Vec<Part>,
     squares: Vec<Part>,
@@ -88,7 +91,8 @@ impl Tally {
         let shifts = shifts.into_iter().map(|x| match pairs {
             Some(_) => {
                 let both = values::pack_halves(b, x, x);
-                b.generic(Gen::Xor.of(Type::B32), &[0x8000_8000u32.into(), both.into()])
+                let less = b.scalar(LESS_HALVES);
+                b.op(Gen::Mul.of(Type::PkF16), &[both.into(), less.into()])
             }
             None => values::widened(b, c.dtype, x, 0),
         });
@@ -116,7 +120,8 @@ impl Tally {
                 for i in 0..reg.len {
                     let mut x = reg.dword(i);
                     if self.center {
-                        x = b.op(Gen::Add.of(Type::PkF16), &[x.into(), self.shifts[number].into()]);
+                        let half = b.scalar(HALVES);
+                        x = b.op(Gen::Fma.of(Type::PkF16), &[x.into(), half.into(), self.shifts[number].into()]);
                         let ones = b.scalar(ONES);
                         both(b, self.sums[number], ones, x);
                     }
@@ -229,15 +234,15 @@ impl Tally {
                 b.lds_write(at, *square, ahead);
                 continue;
             }
-            let shift = match tally.pairs {
-                Some(_) => {
-                    let x = values::widened(b, Type::F16, tally.shifts[number], 0);
-                    float.neg(b, x)
-                }
-                None => tally.shifts[number],
-            };
+            let (mut sum, mut square, mut shift) = (tally.sums[number], *square, tally.shifts[number]);
+            if tally.pairs.is_some() {
+                let one = b.generic(Gen::And.of(Type::B32), &[shift.into(), 0xffffu32.into()]);
+                shift = values::widened(b, Type::F16, one, 0);
+                (sum, square, shift) =
+                    (float.scaled(b, sum, 2.0), float.scaled(b, square, 4.0), float.scaled(b, shift, -2.0));
+            }
             let part = b.v(4);
-            for (i, x) in [tally.sums[number], *square, shift, shift].into_iter().enumerate() {
+            for (i, x) in [sum, square, shift, shift].into_iter().enumerate() {
                 b.copy_into(part.dword(i as u8), x);
             }
             b.lds_write(at, part, ahead);

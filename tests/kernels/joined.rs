@@ -141,6 +141,28 @@ fn products_begin_with_normalisations() {
     }
 }
 
+/// Rows whose elements are further apart than the largest f16.
+#[test]
+fn rows_of_the_largest_halves_are_normalised() {
+    let targets = ["gfx803", "gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
+    for (m, k, n) in [(33, 256, 192), (4, 2048, 64)] {
+        let mut b = Builder::new(23, 8);
+        let constant = |b: &mut Builder, shape: &[usize]| {
+            let values = b.random(shape).to_f64();
+            b.constant(HostTensor::from_f64(DType::F16, shape, &values))
+        };
+        let largest = b.random(&[m, k]).to_f64().into_iter().map(|x| 60_000.0 * x.signum());
+        let x = HostTensor::from_f64(DType::F16, &[m, k], &largest.collect::<Vec<f64>>());
+        let x = b.input_of(x);
+        let (scale, w) = (constant(&mut b, &[k]), constant(&mut b, &[k, n]));
+        let z = b.node("LayerNormalization", &[&x, &scale], &[("axis", int(-1))]);
+        let y = b.node("MatMul", &[&z, &w], &[]);
+        b.output(&y);
+        let (_, joined) = outputs_on(&targets, &b, &format!("{m} {k} {n}"), 4e-3, "standardized");
+        assert!(joined >= 3, "{m} {k} {n}: {joined}");
+    }
+}
+
 /// Factors of f16 that a small scale would put near denormals keep their digits: there the rows are normalised on their own.
 #[test]
 fn small_scales_stay_out_of_factors_of_f16() {
