@@ -1,10 +1,10 @@
 //! Which form an attention takes: the side of the matrix instruction, waves of a workgroup, keys of a tile, and whether scores are
 //! ahead of weights, by an estimate of its cycles; and whether products and softmax apart would take less.
 
-use super::super::{MAX_TENSOR_BYTES, pointwise};
 use super::super::choice::{self, Machine};
 use super::super::matrix::{self, MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
+use super::super::{MAX_TENSOR_BYTES, pointwise};
 use super::few::Few;
 use super::shares::{Shares, Work};
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};

@@ -103,7 +103,8 @@ fn reads(step: &Step, t: TensorId) -> usize {
 fn line(graph: &FusedGraph, at: usize, kind: &Attention, of: usize) -> Option<Line> {
     let step = &graph.steps[at];
     let access = &step.inputs[of];
-    let mut writers = graph.steps.iter().enumerate().filter(|(i, s)| *i != at && s.written().any(|t| t == access.tensor));
+    let mut writers =
+        graph.steps.iter().enumerate().filter(|(i, s)| *i != at && s.written().any(|t| t == access.tensor));
     let (writer, by) = writers.next()?;
     if writers.next().is_some() || writer > at || by.kind != StepKind::Pointwise || !access.is_plain() {
         return None;
