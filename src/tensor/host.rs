@@ -338,6 +338,23 @@ impl HostTensor {
         }
     }
 
+    /// Row `i` of `rows` that it has, all of one length, in memory of its size; nothing else is made of what is put together. Panics behind the
+    /// last one.
+    pub fn copy_row(&self, i: usize, rows: usize, out: &mut [u8]) {
+        match (&self.data, self.fill(), self.ready()) {
+            (_, Some(element), _) => fill(out, element),
+            (Data::Joined(j), _, None) if j.rows == rows => {
+                let mut rest = out;
+                for part in &j.parts {
+                    let (own, others) = rest.split_at_mut(part.byte_len() / rows.max(1));
+                    part.copy_row(i, rows, own);
+                    rest = others;
+                }
+            }
+            _ => out.copy_from_slice(&self.bytes()[i * out.len()..][..out.len()]),
+        }
+    }
+
     /// `count` elements from `start` on, in a row, without a copy of them; `None` where there are none, and for strings.
     pub fn part(&self, start: usize, count: usize) -> Option<HostTensor> {
         let end = start.checked_add(count).filter(|end| *end <= self.len() && self.dtype != DType::Str)?;
