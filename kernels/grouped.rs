@@ -14,7 +14,7 @@ use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
-use super::lines::part_offset;
+use super::lines::{Shape, part_offset};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::graph::view::View;
@@ -30,6 +30,9 @@ const WORKGROUPS: [u32; 3] = [256, 512, 1024];
 const HELD: u32 = 64;
 const WIDEST: usize = 16;
 
+/// Numbers that a workitem reads from LDS at once.
+const READ: usize = 8;
+
 /// Elements of operands that a workitem loads before it stores what comes of them.
 const AHEAD: u32 = 32;
 
@@ -39,9 +42,21 @@ const LINE: usize = 128;
 /// Workitems that a compute unit has at once, about.
 const RESIDENT: u32 = 1024;
 
-/// Instructions for an element beside the expression's, and of a workgroup for all others.
+/// Time that bytes take from a cache before memory, over what they take from there.
+const KEPT: f64 = 0.4;
+
+/// Points of single channels up to which these are walked as columns, where there is one second-level cache: it has most of what they read again.
+const COLUMNS: usize = 4096;
+
+/// Instructions of a workitem for an element beside the expression's, around that, for each of its channels and for each number that it adds for its team. Counted.
 const INSTRUCTIONS: f64 = 8.0;
-const AROUND: f64 = 600.0;
+const AROUND: f64 = 150.0;
+const OF_A_CHANNEL: f64 = 20.0;
+const OF_A_NUMBER: f64 = 12.0;
+
+/// Registers of a workitem besides those of its elements: for each of its channels, and others.
+const FOR_A_CHANNEL: u32 = 4;
+const OTHERS: u32 = 40;
 
 /// Bytes that a piece leaves of a group.
 const LEFT: usize = 8;
@@ -91,6 +106,13 @@ struct Plan {
     turns: u32,
     /// Pieces of the points.
     pieces: u32,
+}
+
+impl Plan {
+    /// Workitems of the team that takes one of so many groups of a band.
+    fn members(&self, groups: u32, wave: u32) -> u32 {
+        (1 << (self.workgroup / groups).ilog2()).min(wave)
+    }
 }
 
 /// A step that is computed this way.
@@ -164,7 +186,14 @@ impl Grouped {
         let groups = (0..rank - axes).find(|d| input.dims[*d] > 1 && input.strides[*d] == each as i64)?;
         let points = (rank - axes..rank).filter(|d| Some(*d) != channels).map(|d| input.dims[d]).product::<usize>();
         let outer = (0..rank - axes).filter(|d| *d != groups).map(|d| input.dims[d]).product();
-        if points < 2 || each * t.size() >= SHORT {
+        let machine = Machine::of(cx.target);
+        let as_columns = || {
+            let accesses = [(t, input)];
+            let shape = Shape::of(&accesses, rank - axes, input.dims[..rank - axes].iter().product(), true).ok()?;
+            shape.are_held_columns(cx.target)
+        };
+        let columns = channels.is_none() && as_columns().is_some_and(|held| held || (machine.one_cache && points <= COLUMNS));
+        if points < 2 || each * t.size() >= SHORT || columns {
             return None;
         }
         let plan = Plan { width: 1, band: 0, bands: 0, workgroup: 0, abreast: 0, turns: 0, pieces: 0 };
@@ -232,11 +261,21 @@ impl Grouped {
             let touched = if whole { 1.0 } else { (bytes + LINE - t.size()) as f64 / bytes as f64 };
             let of_memory = if machine.one_cache { 1.0 } else { touched };
             let passes = if p.pieces > 1 { 2.0 } else { 1.0 };
-            let memory = (passes * read + moved) * of_memory / machine.memory;
-            let l2 = (passes * read + moved) * touched / machine.l2;
+            let again = if machine.keeps(read + moved) { KEPT } else { 1.0 };
+            let memory = (read + (passes - 1.0) * again * read + moved) * of_memory / machine.memory;
+            // What all pieces have left of a band's groups, each workgroup reads.
+            let left = if p.pieces > 1 { f64::from(p.band / self.each * p.pieces) } else { 0.0 };
+            let l2 = ((passes * read + moved) * touched + workgroups * left * LEFT as f64) / machine.l2;
             let used = f64::from(p.band / p.width * p.abreast) / f64::from(p.workgroup);
             let waves = f64::from(p.workgroup / wave);
-            let own = (f64::from(p.turns * p.width) * work + AROUND * machine.issue) * waves / f64::from(simds);
+            // Two sums over a team, or what it puts together.
+            let members = p.members(p.band / self.each, wave);
+            let of_group = if self.each.is_multiple_of(p.width) { self.each / p.width } else { self.each };
+            let read_again = f64::from((p.abreast * of_group).div_ceil(members)) * 2.0;
+            let joined = if p.pieces > 1 { f64::from(p.pieces.div_ceil(members)) } else { 0.0 };
+            let around = AROUND + f64::from(p.width) * OF_A_CHANNEL + (read_again + joined) * OF_A_NUMBER;
+            let around = around * machine.issue;
+            let own = (f64::from(p.turns * p.width) * work + around) * waves / f64::from(simds);
             let resident = f64::from((RESIDENT / p.workgroup).max(1));
             let rounds = (workgroups / (f64::from(cus) * resident)).ceil();
             let last = (workgroups / f64::from(cus)).min(resident).max(1.0);
@@ -253,9 +292,17 @@ impl Grouped {
                     continue;
                 }
                 let across = band / width;
-                for workgroup in WORKGROUPS.into_iter().filter(|n| *n >= across && *n * width <= 4096) {
+                let fits = |n: &u32| *n >= across && *n >= groups as u32 / bands && *n * width <= 4096;
+                for workgroup in WORKGROUPS.into_iter().filter(fits) {
                     let abreast = workgroup / across;
-                    let most = HELD / width;
+                    // A workgroup's waves have to fit a compute unit.
+                    let waves = (workgroup / wave).div_ceil(simds);
+                    let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().max_vgprs);
+                    let free = registers.saturating_sub(OTHERS + FOR_A_CHANNEL * width);
+                    let most = HELD.min(free) / width;
+                    if most == 0 {
+                        continue;
+                    }
                     let needed = (self.points as u32).div_ceil(abreast);
                     // As many points as fit, in pieces of about the same size.
                     for most in [most, most / 2, most / 4] {
@@ -263,9 +310,9 @@ impl Grouped {
                         let turns = needed.div_ceil(pieces);
                         let pieces = needed.div_ceil(turns);
                         let plan = Plan { width, band, bands, workgroup, abreast, turns, pieces };
-                        let fits = groups as u32 / bands <= workgroup && pieces as usize * LEFT * groups < 1 << 24;
                         let time = clocks(&plan);
-                        if fits && best.is_none_or(|b| time < b.0) {
+                        let few = self.outer * groups * pieces as usize * LEFT <= super::MAX_TENSOR_BYTES / 4;
+                        if few && best.is_none_or(|b| time < b.0) {
                             best = Some((time, plan));
                         }
                     }
@@ -369,12 +416,12 @@ impl Grouped {
             }
         });
         let inside = inside.collect();
-        let members = (1 << (p.workgroup / self.of_band()).ilog2()).min(w.b.wave_size());
+        let members = p.members(self.of_band(), w.b.wave_size());
         let team = w.b.shr(item, members.trailing_zeros());
         let member = w.b.and(item, members - 1);
         let last = w.b.to_vector(self.of_band() - 1);
         let own_group = w.b.op(Gen::Min.of(Type::U32), &[team.into(), last.into()]);
-        let elements = w.b.lds(p.workgroup * p.width * 4);
+        let elements = w.b.lds(p.workgroup * self.sums()[0] * 4);
         let found = w.b.lds(p.workgroup * 8);
         Place {
             image, outer, piece, band, own, channel, point, inside, members, team, group: own_group, member, elements, found,
@@ -456,44 +503,62 @@ impl Grouped {
         w.b.select(last, rest, whole)
     }
 
+    /// Sums that a workitem leaves for its team, and how many of a point are of the same group: of its channels together where they are
+    /// of one group.
+    fn sums(&self) -> [u32; 2] {
+        let p = &self.plan;
+        if self.each.is_multiple_of(p.width) { [1, self.each / p.width] } else { [p.width, self.each] }
+    }
+
     /// The sum over a team's group of what workitems have of their channels.
     fn gather(&self, w: &mut Writer, place: &Place, own: &[Part]) -> Res<Part> {
         let (p, float) = (&self.plan, Float(Type::F32));
-        let item = w.b.workitem_id();
-        let home = w.b.mul(item, p.width * 4);
+        let ([sums, of_group], item) = (self.sums(), w.b.workitem_id());
+        let merge = lanes::by(Gen::Add, Type::F32);
+        let own = match sums {
+            1 => lanes::folded(w, own.iter().map(|x| vec![*x]).collect(), &merge)?,
+            _ => own.to_vec(),
+        };
+        let home = w.b.mul(item, sums * 4);
         for (i, some) in (0u32..).zip(own.chunks(4)) {
             let data = w.b.v(some.len() as u8);
             (0u8..).zip(some).for_each(|(e, x)| w.b.copy_into(data.dword(e), *x));
             w.b.lds_write(home, data, place.elements + 16 * i);
         }
         w.b.barrier();
-        let all = p.abreast * self.each;
-        let first = w.b.mul(place.group, self.each * 4);
-        let mut sums = Vec::new();
-        for ahead in (0..all).step_by(place.members as usize) {
-            let mut number = if ahead > 0 { w.b.add(place.member, ahead) } else { place.member };
-            let inside = (ahead + place.members > all).then(|| {
-                let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[all.into(), number.into()]);
-                let last = w.b.to_vector(all - 1);
-                number = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
-                inside
-            });
-            let (row, channel) = w.b.divmod(number, self.each);
-            let at = w.b.mad(row, p.band * 4, first);
-            let channel = w.b.shl(channel, 2u32);
-            let at = w.b.add(channel, at);
-            let x = w.b.lds_read(1, at, place.elements);
-            sums.push(vec![match inside {
-                Some(mask) => {
-                    let zero = float.constant(&mut w.b, 0.0);
-                    float.select(&mut w.b, mask, x, zero)
-                }
-                None => x,
-            }]);
+        let all = p.abreast * of_group;
+        let pitch = p.band / p.width * sums * 4;
+        let first = w.b.mul(place.group, of_group * 4);
+        let mut total: Option<Part> = None;
+        let reads: Vec<u32> = (0..all).step_by(place.members as usize).collect();
+        for some in reads.chunks(READ) {
+            let mut found = Vec::new();
+            for &ahead in some {
+                let mut number = if ahead > 0 { w.b.add(place.member, ahead) } else { place.member };
+                let inside = (ahead + place.members > all).then(|| {
+                    let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[all.into(), number.into()]);
+                    let last = w.b.to_vector(all - 1);
+                    number = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
+                    inside
+                });
+                let (row, column) = w.b.divmod(number, of_group);
+                let at = w.b.mad(row, pitch, first);
+                let column = w.b.shl(column, 2u32);
+                let at = w.b.add(column, at);
+                let x = w.b.lds_read(1, at, place.elements);
+                found.push(vec![match inside {
+                    Some(mask) => {
+                        let zero = float.constant(&mut w.b, 0.0);
+                        float.select(&mut w.b, mask, x, zero)
+                    }
+                    None => x,
+                }]);
+            }
+            let part = lanes::folded(w, found, &merge)?[0];
+            total = Some(total.map_or(part, |sum| float.op(&mut w.b, Gen::Add, sum, part)));
         }
-        let merge = lanes::by(Gen::Add, Type::F32);
-        let own = lanes::folded(w, sums, &merge)?;
-        Ok(lanes::combine(w, place.members, &own, merge)?[0])
+        let total = total.ok_or(Reason::Malformed("a group without elements"))?;
+        Ok(lanes::combine(w, place.members, &[total], merge)?[0])
     }
 
     /// What each team has found, as the workitem's channels need it. Of numbers, 0 and 1, a place in LDS each.
