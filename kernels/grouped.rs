@@ -33,6 +33,9 @@ const WIDEST: usize = 16;
 /// Numbers that a workitem reads from LDS at once.
 const READ: usize = 8;
 
+/// Pieces that a workitem puts together at most.
+const MOST_PIECES: u32 = 16;
+
 /// Elements of operands that a workitem loads before it stores what comes of them.
 const AHEAD: u32 = 32;
 
@@ -311,7 +314,8 @@ impl Grouped {
                         let pieces = needed.div_ceil(turns);
                         let plan = Plan { width, band, bands, workgroup, abreast, turns, pieces };
                         let time = clocks(&plan);
-                        let few = self.outer * groups * pieces as usize * LEFT <= super::MAX_TENSOR_BYTES / 4;
+                        let few = self.outer * groups * pieces as usize * LEFT <= super::MAX_TENSOR_BYTES / 4
+                            && pieces.div_ceil(plan.members(band / self.each, wave)) <= MOST_PIECES;
                         if few && best.is_none_or(|b| time < b.0) {
                             best = Some((time, plan));
                         }
