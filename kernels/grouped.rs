@@ -181,7 +181,9 @@ impl Grouped {
         let input = &cx.step.inputs[0].view;
         let rank = input.rank();
         let t = cx.dtype(Arg::Input(0));
-        if values::kind(t) != values::Kind::Float || !cx.step.inputs.iter().chain([&cx.step.output]).all(|a| a.is_plain()) {
+        if values::kind(t) != values::Kind::Float
+            || !cx.step.inputs.iter().chain([&cx.step.output]).all(|a| a.is_plain())
+        {
             return None;
         }
         let channels = (rank - axes..rank).rfind(|d| input.dims[*d] > 1 && input.strides[*d] == 1);
@@ -195,7 +197,8 @@ impl Grouped {
             let shape = Shape::of(&accesses, rank - axes, input.dims[..rank - axes].iter().product(), true).ok()?;
             shape.are_held_columns(cx.target)
         };
-        let columns = channels.is_none() && as_columns().is_some_and(|held| held || (machine.one_cache && points <= COLUMNS));
+        let columns =
+            channels.is_none() && as_columns().is_some_and(|held| held || (machine.one_cache && points <= COLUMNS));
         if points < 2 || each * t.size() >= SHORT || columns {
             return None;
         }
@@ -260,7 +263,8 @@ impl Grouped {
             let workgroups = f64::from(p.bands * p.pieces) * self.outer as f64;
             // Parts of lines at a band's sides come for the next one again.
             let bytes = p.band as usize * t.size();
-            let whole = p.bands == 1 || bytes.is_multiple_of(LINE) && (channels as usize * t.size()).is_multiple_of(LINE);
+            let whole =
+                p.bands == 1 || bytes.is_multiple_of(LINE) && (channels as usize * t.size()).is_multiple_of(LINE);
             let touched = if whole { 1.0 } else { (bytes + LINE - t.size()) as f64 / bytes as f64 };
             let of_memory = if machine.one_cache { 1.0 } else { touched };
             let passes = if p.pieces > 1 { 2.0 } else { 1.0 };
@@ -428,7 +432,20 @@ impl Grouped {
         let elements = w.b.lds(p.workgroup * self.sums()[0] * 4);
         let found = w.b.lds(p.workgroup * 8);
         Place {
-            image, outer, piece, band, own, channel, point, inside, members, team, group: own_group, member, elements, found,
+            image,
+            outer,
+            piece,
+            band,
+            own,
+            channel,
+            point,
+            inside,
+            members,
+            team,
+            group: own_group,
+            member,
+            elements,
+            found,
         }
     }
 
@@ -586,7 +603,13 @@ impl Grouped {
     }
 
     /// The means of the workitem's channels, where there are means, and mean and sum of squares of the team's group.
-    fn find(&self, w: &mut Writer, place: &Place, held: &[Vec<Part>], center: bool) -> Res<(Option<Vec<Part>>, [Part; 2])> {
+    fn find(
+        &self,
+        w: &mut Writer,
+        place: &Place,
+        held: &[Vec<Part>],
+        center: bool,
+    ) -> Res<(Option<Vec<Part>>, [Part; 2])> {
         let float = Float(Type::F32);
         let partial = |w: &mut Writer| (0..self.plan.width).map(|_| float.held(&mut w.b, 0.0)).collect::<Vec<Part>>();
         let (mut means, mut mean) = (None, float.held(&mut w.b, 0.0));
