@@ -20,6 +20,7 @@ mod float;
 mod fragment;
 mod gates;
 mod gemm;
+mod grouped;
 mod halves;
 mod integer;
 mod inverse;
