@@ -14,7 +14,6 @@ use super::fused::{Access, FusedGraph, MadeRows, Normalize, Role, Standardized, 
 use super::join;
 use super::uses::{Changes, Changing, Uses};
 use super::view::View;
-use crate::mapped::zeroed;
 use crate::tensor::{DType, HostTensor};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -257,12 +256,10 @@ fn folded(
         return None;
     }
     let size = dtype.size();
-    let mut out = zeroed(data.byte_len());
     // A line has all columns of a row, or all of a column; lines are put together by some threads.
     let line = if wide { columns } else { depth };
     let lines = if wide { depth } else { columns };
     let at_once = lines.div_ceil(4 * rayon::current_num_threads()).max(1);
-    let pieces = out.par_chunks_mut(at_once * line * size).enumerate();
     let of_piece = |(piece, to): (usize, &mut [u8])| {
         let sums = if wide { columns } else { to.len() / (line * size) };
         let (mut total, mut added) = (vec![0f32; sums], vec![0f32; sums]);
@@ -301,7 +298,10 @@ fn folded(
         }
         (total, added)
     };
-    let parts: Vec<(Vec<f32>, Vec<f32>)> = pieces.map(of_piece).collect();
+    let mut parts: Vec<(Vec<f32>, Vec<f32>)> = Vec::new();
+    let whole = HostTensor::written(dtype, data.shape(), |out| {
+        parts = out.par_chunks_mut(at_once * line * size).enumerate().map(of_piece).collect();
+    });
     let together = |of: fn(&(Vec<f32>, Vec<f32>)) -> &Vec<f32>| match wide {
         true => (0..columns).map(|n| parts.iter().map(|p| f64::from(of(p)[n])).sum::<f64>() as f32).collect(),
         false => parts.iter().flat_map(|p| of(p).iter().copied()).collect::<Vec<f32>>(),
@@ -312,7 +312,7 @@ fn folded(
         return None;
     }
     let [total, added] = sums.map(|list| HostTensor::from_f32(&[columns], &list));
-    Some([HostTensor::new(dtype, data.shape(), out.freeze()).ok()?, total, added])
+    Some([whole.ok()?, total, added])
 }
 
 /// Elements that are folded together.

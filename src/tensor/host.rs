@@ -7,6 +7,7 @@
 
 use super::small::{SmallFloat, decode_exponent, encode_exponent};
 use super::{DType, Problem, Words};
+use crate::mapped::zeroed;
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::fmt;
@@ -92,6 +93,14 @@ impl HostTensor {
             return Err(SizeMismatch::new(dtype, shape, expected, data.len()));
         }
         Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Bytes(data), words: None })
+    }
+
+    /// A tensor of bytes that `write` writes, zeros at first. Fails when there are more than fit in memory.
+    pub fn written(dtype: DType, shape: &[usize], write: impl FnOnce(&mut [u8])) -> Result<Self, SizeMismatch> {
+        let bytes = element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
+        let mut data = zeroed(bytes.ok_or_else(|| SizeMismatch::new(dtype, shape, None, 0))?);
+        write(&mut data);
+        HostTensor::new(dtype, shape, data.freeze())
     }
 
     /// One element, of its little-endian bytes, over and over. Fails when these are not one element, or the tensor is too
