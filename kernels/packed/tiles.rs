@@ -23,8 +23,15 @@ use barewave_isa::op;
 /// Side of the instructions: rows at most.
 const SIDE: u32 = 16;
 
-/// Rows from which on that is quicker than sums of a team, of which each takes its share of vector instructions. By the cycle model.
-const LEAST: usize = 3;
+/// Rows from which on that is quicker than sums of a team, of which each takes its share of vector instructions: by how many groups of lanes
+/// have different numbers. By the cycle model, a Llama's layer of 2 to 8 rows on five targets.
+fn least(groups: u32) -> usize {
+    match groups {
+        4.. => 2,
+        2.. => 5,
+        _ => 6,
+    }
+}
 
 /// Waves that share the depth, and steps of each that are on their way.
 const WAVES: u32 = 8;
@@ -82,7 +89,7 @@ impl<'a> Tiles<'a> {
     pub fn of(cx: &'a Cx<'a>, p: &'a Packed) -> Option<Tiles<'a>> {
         let dims = &cx.step.output.view.dims;
         let (rows, n) = (dims[0], dims[1] as u32);
-        let fits = (LEAST..=SIDE as usize).contains(&rows)
+        let fits = rows <= SIDE as usize
             && n.is_multiple_of(SIDE)
             && p.rows.is_none()
             && p.zeros == Zeros::Middle
@@ -90,7 +97,8 @@ impl<'a> Tiles<'a> {
         let types = matrix::types_of(Types { accumulate: Type::F32, ..Types::of(DType::F16) });
         let form = MatrixForm::of(cx.target, types, SIDE as usize, false).filter(|_| fits)?;
         let side = form.operand(Operand::A)?;
-        let whole = side.own.is_multiple_of(2) && (p.together() as u32).is_multiple_of(side.own);
+        let whole =
+            rows >= least(side.groups) && side.own.is_multiple_of(2) && (p.together() as u32).is_multiple_of(side.own);
         let enough = |c: &u32| n.is_multiple_of(c * SIDE) && n / (c * SIDE) >= cx.target.cus();
         let columns = COLUMNS.into_iter().find(enough).unwrap_or(1);
         whole.then_some(Tiles { cx, p, form, types, columns, groups: side.groups })
