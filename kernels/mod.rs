@@ -298,7 +298,7 @@ const WORTH_PACKING: f64 = 0.96;
 /// three targets five were slower as products by the cycle model with the other share, and two are with this one.
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
-/// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
+/// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, these with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
@@ -311,7 +311,10 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             _ => false,
         }
     };
-    let beside = crate::graph::join_windows(graph, worth);
+    let unpacked =
+        crate::graph::unpack_weights(graph, |graph, step| !packed::multiplies(&cx(graph, step, target, tuning)));
+    let next = unpacked.as_ref().unwrap_or(graph);
+    let beside = crate::graph::join_windows(next, worth).or(unpacked);
     let next = beside.as_ref().unwrap_or(graph);
     let attending = crate::graph::attend(next, |graph, parts, step| {
         // Where three kernels would serve every extent, one has to.

@@ -129,6 +129,15 @@ const NORMALISING: f64 = 1500.0;
 /// Waves of a SIMD that go on beside each other.
 const BESIDE: u32 = 4;
 
+/// Rows up to which any target multiplies with packed weights.
+const FEW: usize = 8;
+
+/// True for products of few rows, and of those more that matrix instructions take.
+pub(super) fn multiplies(cx: &Cx) -> bool {
+    let StepKind::Packed(p) = &cx.step.kind else { return true };
+    cx.step.output.view.dims[0] <= FEW || Tiles::of(cx, p).is_some()
+}
+
 /// True where a product that normalises its rows takes less time than it and the normalisation as launches of their own.
 pub(super) fn begins(cx: &Cx) -> bool {
     let StepKind::Packed(p) = &cx.step.kind else { return false };

@@ -32,10 +32,13 @@ pub(crate) fn gate_products(graph: &mut FusedGraph) {
     }
 }
 
+/// Products of more rows may be computed with widened weights, each for itself.
+const MOST: usize = 8;
+
 /// A product of packed weights that nothing was done to.
 fn plain(step: &Step) -> Option<&Packed> {
     match &step.kind {
-        StepKind::Packed(p @ Packed { rows: None, gate: None, .. }) => Some(p),
+        StepKind::Packed(p @ Packed { rows: None, gate: None, .. }) if step.output.view.dims[0] <= MOST => Some(p),
         _ => None,
     }
 }

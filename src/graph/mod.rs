@@ -45,6 +45,7 @@ mod sparse;
 mod standardize;
 mod store;
 mod sums;
+mod unpack;
 mod uses;
 pub mod view;
 mod windows;
@@ -71,6 +72,7 @@ pub use shapes::Note;
 pub(crate) use sparse::sparse_factors;
 pub(crate) use standardize::{Turned, standardize};
 pub(crate) use sums::sum_convolutions;
+pub(crate) use unpack::unpack_weights;
 pub(crate) use windows::join_windows;
 
 use crate::onnx::{Dim as Declared, Model};

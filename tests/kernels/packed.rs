@@ -13,9 +13,9 @@ use barewave_isa::Target;
 /// Rows, depth, columns, bits, block, zero points (none, packed, values), bias.
 type PackedCase = ([usize; 3], usize, usize, u8, bool);
 
-/// A product of several rows that matrix instructions may compute.
+/// A product of several rows that matrix instructions may compute, or whose weights may be widened.
 fn by_matrix(t: DType, [m, n]: [usize; 2], zero: u8) -> bool {
-    t == DType::F16 && m > 1 && n.is_multiple_of(16) && zero == 0
+    m > 8 || t == DType::F16 && m > 1 && n.is_multiple_of(16) && zero == 0
 }
 
 /// One product with packed weights, and what it gives with a bound of its error.
@@ -77,7 +77,7 @@ fn packed_product(t: DType, seed: u64, ([m, k, n], bits, block, zero, bias): Pac
 
 #[test]
 fn products_with_packed_weights() {
-    let cases: [PackedCase; 19] = [
+    let cases: [PackedCase; 22] = [
         ([1, 64, 8], 4, 32, 0, false),
         ([1, 4096, 12], 4, 32, 1, true),
         ([1, 11008, 4], 4, 128, 0, false),
@@ -98,6 +98,10 @@ fn products_with_packed_weights() {
         ([2, 11008, 32], 4, 128, 0, false),
         ([8, 1040, 16], 8, 16, 0, false),
         ([5, 384, 80], 2, 64, 0, true),
+        // With weights that are widened first, where there are no such instructions.
+        ([16, 1024, 32], 4, 32, 0, true),
+        ([9, 160, 16], 4, 32, 1, false),
+        ([13, 192, 10], 8, 64, 2, true),
     ];
     for (number, case) in cases.into_iter().enumerate() {
         for t in [DType::F16, DType::BF16, DType::F32] {

@@ -6,14 +6,15 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Val};
-use crate::graph::fused::{Access, Coder, Packed, StepKind, Zeros};
+use crate::graph::fused::{Access, Coder, Packed, Program, StepKind, Zeros};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::DType;
 
-/// Products of more rows are worth a widened matrix.
+/// Products of more rows are worth a widened matrix; of more than a few they are where a target multiplies no packed ones of so many.
+const MOST: usize = 16;
 const FEW: usize = 8;
 
 /// Rows of numbers in an operand of a program.
@@ -87,6 +88,23 @@ impl Matrix {
         let q = c.sub(q, zero);
         c.mul(q, scale)
     }
+}
+
+/// What widens the weights of a product with `n` columns, of operands of these types, to elements of a type.
+pub(crate) fn widening(p: &Packed, n: usize, types: &[DType], dtype: DType) -> Program {
+    let each = 8 / p.bits as usize;
+    let numbers = Numbers { operand: 0, rows: n, pitch: p.depth / each, each };
+    let zero = match p.zeros {
+        Zeros::Middle => Zero::Same((1u32 << (p.bits - 1)) as f64),
+        Zeros::Packed => Zero::Numbers(Numbers { operand: 2, pitch: p.zero_bytes(), ..numbers }),
+        Zeros::Values => Zero::Values(2),
+    };
+    let matrix = Matrix { numbers, scales: 1, block: p.block, blocks: p.blocks(), zero };
+    let mut c = Coder::new(types);
+    let (column, i) = (c.coord(0), c.coord(1));
+    let w = matrix.load(&mut c, column, i);
+    let w = c.cast(w, dtype);
+    c.finish(w)
 }
 
 /// An attribute that is a number of things.
@@ -166,7 +184,7 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
     let regular = kind.is_regular()
         && [Some(a), Some(scales), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)));
     let left = cx.without_base(a).reshaped(&[rows, k]);
-    let y = if rows <= FEW && regular {
+    let y = if rows <= MOST && regular {
         let words = |elements: i64| (elements * dtype.size() as i64) % 4 == 0;
         let good = |v: &View| v.strides[1] == 1 && words(v.strides[0]) && words(v.offset);
         let mut inputs = vec![cx.operand_of(left, good)];
