@@ -1,5 +1,5 @@
-//! Products with and rows of matrices whose elements are numbers of 2, 4 or 8 bits, with a scale for each block of neighbours in a
-//! row. They stay packed in memory and are widened where they are read, but for products of many rows, which widen the matrix
+//! Products with and rows of matrices whose elements are numbers of 2, 4 or 8 bits (whole ones, or codes of floats), with a scale for each
+//! block of neighbours in a row. They stay packed in memory and are widened where they are read, but for products of many rows, which widen the matrix
 //! before.
 
 use crate::graph::ask::Ask;
@@ -25,6 +25,8 @@ struct Numbers {
     pitch: usize,
     /// Numbers in a byte, the first in the low bits.
     each: usize,
+    /// The type whose codes two in a byte are, if they are floats. Floats of whole bytes are the operand's elements.
+    float: Option<DType>,
 }
 
 impl Numbers {
@@ -43,8 +45,32 @@ impl Numbers {
         let raw = c.binary(Binary::Shr, raw, shift);
         let mask = c.constant(DType::U32, ((1u32 << bits) - 1) as f64);
         let raw = c.binary(Binary::And, raw, mask);
-        c.cast(raw, DType::F32)
+        if self.float == Some(DType::F4E2M1) { four_bits(c, raw) } else { c.cast(raw, DType::F32) }
     }
+}
+
+/// The f32 that a code of F4E2M1 stands for: of the magnitudes 0, 0.5, 1, 1.5, 2, 3, 4, 6 those up to the fourth rise by a half, up to the
+/// sixth by 1, the others by 2, each run more steeply than the one before.
+fn four_bits(c: &mut Coder, code: Val) -> Val {
+    let part = |c: &mut Coder, bits: u32| {
+        let mask = c.constant(DType::U32, bits.into());
+        let x = c.binary(Binary::And, code, mask);
+        c.cast(x, DType::F32)
+    };
+    let (own, sign) = (part(c, 7), part(c, 8));
+    let mut largest = None;
+    for (slope, less) in [(0.5, 0.0), (1.0, 2.0), (2.0, 8.0)] {
+        let (slope, less) = (c.constant(DType::F32, slope), c.constant(DType::F32, less));
+        let x = c.mul(own, slope);
+        let x = c.sub(x, less);
+        largest = Some(largest.map_or(x, |y| c.binary(Binary::Max, x, y)));
+    }
+    // 1, or -1 with the bit of the sign.
+    let quarter = c.constant(DType::F32, -0.25);
+    let sign = c.mul(sign, quarter);
+    let one = c.constant(DType::F32, 1.0);
+    let sign = c.add(sign, one);
+    largest.map_or(sign, |x| c.mul(x, sign))
 }
 
 /// Zero points of the blocks of a [`Matrix`].
@@ -77,6 +103,7 @@ impl Matrix {
         let scale = c.load(self.scales, at);
         let scale = c.cast(scale, DType::F32);
         let zero = match self.zero {
+            Zero::Same(0.0) => return c.mul(q, scale),
             Zero::Same(zero) => c.constant(DType::F32, zero),
             Zero::Numbers(n) => n.load(c, row, b),
             Zero::Values(operand) => {
@@ -109,13 +136,26 @@ fn count(cx: &Lowering<'_>, v: ValueId) -> usize {
 
 /// onnxruntime's MatMulNBits.
 pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
+    let bits = bits(cx)?;
+    product(cx, bits, None)
+}
+
+/// A product with a matrix of floats of 8 bits, or of 4 (two in a byte), and a scale for each block of a column.
+pub(super) fn matmul_floats(cx: &mut Lowering<'_>) -> Res<()> {
+    let float = cx.type_attribute("float", cx.dtype(cx.input(1)?))?;
+    if Zeros::of_floats(float).is_none() {
+        return Err(Reason::attribute("float", format!("is {float}; floats of 4 or 8 bits are multiplied in blocks")));
+    }
+    product(cx, float.bits(), Some(float))
+}
+
+fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> {
     let (a, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let zeros = cx.optional(3);
     if cx.optional(4).is_some() {
         return Err(Reason::Value("group indices (input 4) are not supported".into()));
     }
     let (k, n, block) = (whole(cx, "K", 0)?, whole(cx, "N", 0)?, whole(cx, "block_size", 0)?);
-    let bits = bits(cx)?;
     let (shape, dtype) = (cx.shape(a).to_vec(), cx.dtype(a));
     let (blocks, each) = (k.div_ceil(block), 8 / bits);
     let bytes = block / each;
@@ -140,8 +180,9 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
     if let Some(z) = zeros {
         operands.push(cx.operand_if(z, View::is_dense));
     }
-    let numbers = Numbers { operand: 0, rows: n, pitch: blocks * bytes, each };
+    let numbers = Numbers { operand: 0, rows: n, pitch: blocks * bytes, each, float };
     let zero = match zeros {
+        None if float.is_some() => Zero::Same(0.0),
         None => Zero::Same((1u32 << (bits - 1)) as f64),
         Some(_) if packed_zeros => Zero::Numbers(Numbers { operand: 2, pitch: zero_bytes, ..numbers }),
         Some(_) => Zero::Values(2),
@@ -154,17 +195,19 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         depth: k,
         bits: bits as u32,
         block,
-        zeros: match zeros {
-            None => Zeros::Middle,
-            Some(_) if packed_zeros => Zeros::Packed,
-            Some(_) => Zeros::Values,
+        zeros: match (zeros, float) {
+            (_, Some(float)) => Zeros::Floats(float),
+            (None, _) => Zeros::Middle,
+            (Some(_), _) if packed_zeros => Zeros::Packed,
+            (Some(_), _) => Zeros::Values,
         },
         rows: None,
         gate: None,
     };
     let plain = |t: DType| matches!(t, DType::F32 | DType::F16 | DType::BF16);
     let regular = kind.is_regular()
-        && [Some(a), Some(scales), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)));
+        && [Some(a), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)))
+        && (plain(cx.dtype(scales)) || cx.dtype(scales) == DType::F8E8M0);
     let left = cx.without_base(a).reshaped(&[rows, k]);
     let y = if rows <= FEW && regular {
         let words = |elements: i64| (elements * dtype.size() as i64) % 4 == 0;
@@ -176,7 +219,7 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         };
         inputs.extend(operands.into_iter().zip(widths).map(rows_of));
         cx.produce(StepKind::Packed(kind), inputs, &[rows, n], dtype)
-    } else if rows <= FEW {
+    } else if rows <= FEW && float.is_none() {
         operands.push(cx.operand_of(left, View::is_dense));
         let data = operands.len() - 1;
         cx.program(operands, &[rows, n], |c| {
@@ -248,7 +291,7 @@ pub(super) fn gather_blocks(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let operands = [Some(data), Some(scales), Some(index), zeros].into_iter().flatten();
     let operands = operands.map(|v| cx.operand_if(v, View::is_dense)).collect();
-    let numbers = Numbers { operand: 0, rows, pitch: width, each };
+    let numbers = Numbers { operand: 0, rows, pitch: width, each, float: None };
     let zero = match zeros {
         // Bytes are unsigned numbers around their middle, numbers with types of their own around zero.
         None => Zero::Same(if cx.dtype(data) == DType::U8 { (1u32 << (bits - 1)) as f64 } else { 0.0 }),
