@@ -138,7 +138,13 @@ impl<'g> Dequantised<'g> {
         let zeros_fit = zeros.is_none_or(|z| z.dtype() == numbers.dtype() && z.shape() == scales.shape());
         // Floats that have a zero point have 0.
         let no_zeros = !float || zeros.is_none_or(|z| z.bytes().iter().all(|b| *b == 0));
-        ((whole || float) && scaled && fits && zeros_fit && no_zeros).then_some(Dequantised { numbers, scales, zeros, axis, block })
+        ((whole || float) && scaled && fits && zeros_fit && no_zeros).then_some(Dequantised {
+            numbers,
+            scales,
+            zeros,
+            axis,
+            block,
+        })
     }
 }
 
