@@ -53,9 +53,13 @@ fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Res<Value> {
             let mut r = x.reg(b);
             if is_half(from) {
                 r = b.convert(Type::F32, values::stored(from), r);
+            } else if small::is_small(from) {
+                r = small::encode(b, from, r);
             }
             if is_half(to) {
                 r = b.convert(values::stored(to), Type::F32, r);
+            } else if small::is_small(to) {
+                r = small::decode(b, to, r);
             } else if to.size() < 4 {
                 r = wrap(b, r, to);
             }

@@ -283,7 +283,7 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
     let cx = cx(graph, step, target, tuning);
     match &step.kind {
         _ if sized::fits(graph, step) => None,
-        StepKind::MatMul | StepKind::Sparse(_) => matmul::candidates(&cx).ok(),
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => matmul::candidates(&cx).ok(),
         StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
     }
@@ -297,7 +297,7 @@ const WORTH_PACKING: f64 = 0.96;
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
-/// products to attentions, products with what widens their factors from 8 bits, products of sparse constants, products with the normalisation of their rows,
+/// products to attentions, products with what widens their factors from 8 bits, or from 4 or 8 with scales of blocks, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
@@ -320,9 +320,13 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let next = attending.as_ref().unwrap_or(graph);
     let caching = crate::graph::keep_caches(next, |graph, step| attention::fits(graph, step, target)).or(attending);
     let next = caching.as_ref().unwrap_or(graph);
+    let scaled =
+        crate::graph::scaled_factors(next, |graph, step| matmul::takes_scaled(&cx(graph, step, target, tuning)))
+            .or(caching);
+    let next = scaled.as_ref().unwrap_or(graph);
     let narrow =
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
-            .or(caching);
+            .or(scaled);
     let next = narrow.as_ref().unwrap_or(graph);
     let sparse = crate::graph::sparse_factors(
         next,
@@ -394,7 +398,7 @@ pub fn lower(
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul | StepKind::Sparse(_) => matmul::lower(&cx, None, None),
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => matmul::lower(&cx, None, None),
         StepKind::Normed(n) => normed::lower(&cx, n),
         StepKind::Standardized(s) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),

@@ -1,6 +1,6 @@
 //! Floats of 8 and 4 bits, computed as f32: from the code in a byte and back, by integer instructions that every target has.
 
-use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type, matrix_instruction};
+use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type, matrix_instruction, scaled_instruction};
 use crate::tensor::DType;
 use crate::tensor::small::{SmallFloat, Special};
 use barewave_isa::{Target, op};
@@ -8,6 +8,19 @@ use barewave_isa::{Target, op};
 /// True for the types that this file converts.
 pub(super) fn is_small(t: DType) -> bool {
     SmallFloat::of(t).is_some() || t == DType::F8E8M0
+}
+
+/// The types as which a target's matrix instructions multiply two factors of blocks with scales, if they do.
+pub(super) fn multiplied_in_blocks(target: Target, factors: [DType; 2]) -> Option<[Type; 2]> {
+    let element = |t: DType| match t {
+        DType::F8E4M3 => Some(Type::Fp8),
+        DType::F8E5M2 => Some(Type::Bf8),
+        DType::F4E2M1 => Some(Type::Fp4),
+        _ => None,
+    };
+    let elements = [element(factors[0])?, element(factors[1])?];
+    let has = |side: usize| scaled_instruction(target, elements, Type::F32, side).is_some();
+    (has(16) || has(32)).then_some(elements)
 }
 
 /// The types as which a target's matrix instructions multiply two factors, if they do.

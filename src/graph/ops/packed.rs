@@ -5,13 +5,14 @@
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Val};
-use crate::graph::fused::{Access, Coder, Packed, StepKind, Zeros};
+use crate::graph::expr::{Binary, Expr, Val};
+use crate::graph::fused::{Access, Coder, Packed, Role, Step, StepKind, Tensor, TensorId, Zeros};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
+use crate::graph::scaled::{SHIFTS, pair_in_byte, shifts_along};
 use crate::graph::view::View;
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 
 /// Products of more rows are worth a widened matrix.
 const FEW: usize = 8;
@@ -25,8 +26,6 @@ struct Numbers {
     pitch: usize,
     /// Numbers in a byte, the first in the low bits.
     each: usize,
-    /// The type whose codes two in a byte are, if they are floats. Floats of whole bytes are the operand's elements.
-    float: Option<DType>,
 }
 
 impl Numbers {
@@ -45,32 +44,8 @@ impl Numbers {
         let raw = c.binary(Binary::Shr, raw, shift);
         let mask = c.constant(DType::U32, ((1u32 << bits) - 1) as f64);
         let raw = c.binary(Binary::And, raw, mask);
-        if self.float == Some(DType::F4E2M1) { four_bits(c, raw) } else { c.cast(raw, DType::F32) }
+        c.cast(raw, DType::F32)
     }
-}
-
-/// The f32 that a code of F4E2M1 stands for: of the magnitudes 0, 0.5, 1, 1.5, 2, 3, 4, 6 those up to the fourth rise by a half, up to the
-/// sixth by 1, the others by 2, each run more steeply than the one before.
-fn four_bits(c: &mut Coder, code: Val) -> Val {
-    let part = |c: &mut Coder, bits: u32| {
-        let mask = c.constant(DType::U32, bits.into());
-        let x = c.binary(Binary::And, code, mask);
-        c.cast(x, DType::F32)
-    };
-    let (own, sign) = (part(c, 7), part(c, 8));
-    let mut largest = None;
-    for (slope, less) in [(0.5, 0.0), (1.0, 2.0), (2.0, 8.0)] {
-        let (slope, less) = (c.constant(DType::F32, slope), c.constant(DType::F32, less));
-        let x = c.mul(own, slope);
-        let x = c.sub(x, less);
-        largest = Some(largest.map_or(x, |y| c.binary(Binary::Max, x, y)));
-    }
-    // 1, or -1 with the bit of the sign.
-    let quarter = c.constant(DType::F32, -0.25);
-    let sign = c.mul(sign, quarter);
-    let one = c.constant(DType::F32, 1.0);
-    let sign = c.add(sign, one);
-    largest.map_or(sign, |x| c.mul(x, sign))
 }
 
 /// Zero points of the blocks of a [`Matrix`].
@@ -103,7 +78,6 @@ impl Matrix {
         let scale = c.load(self.scales, at);
         let scale = c.cast(scale, DType::F32);
         let zero = match self.zero {
-            Zero::Same(0.0) => return c.mul(q, scale),
             Zero::Same(zero) => c.constant(DType::F32, zero),
             Zero::Numbers(n) => n.load(c, row, b),
             Zero::Values(operand) => {
@@ -180,9 +154,8 @@ fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> 
     if let Some(z) = zeros {
         operands.push(cx.operand_if(z, View::is_dense));
     }
-    let numbers = Numbers { operand: 0, rows: n, pitch: blocks * bytes, each, float };
+    let numbers = Numbers { operand: 0, rows: n, pitch: blocks * bytes, each };
     let zero = match zeros {
-        None if float.is_some() => Zero::Same(0.0),
         None => Zero::Same((1u32 << (bits - 1)) as f64),
         Some(_) if packed_zeros => Zero::Numbers(Numbers { operand: 2, pitch: zero_bytes, ..numbers }),
         Some(_) => Zero::Values(2),
@@ -234,13 +207,18 @@ fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> 
             c.cast(total, dtype)
         })
     } else {
-        let wide = cx.program(operands, &[n, k], |c| {
-            let (column, i) = (c.coord(0), c.coord(1));
-            let w = matrix.load(c, column, i);
-            c.cast(w, dtype)
-        });
-        let mut right = cx.stored_access(wide);
-        right.view = right.view.permuted(&[1, 0]);
+        let right = if let Some(float) = float {
+            let wide = widened(cx, &operands, float, [n, blocks, block], dtype);
+            Access::new(wide, View::dense(&[n, blocks * block]).sliced(1, 0, 1, k))
+        } else {
+            let wide = cx.program(operands, &[n, k], |c| {
+                let (column, i) = (c.coord(0), c.coord(1));
+                let w = matrix.load(c, column, i);
+                c.cast(w, dtype)
+            });
+            cx.stored_access(wide)
+        };
+        let right = Access { view: right.view.permuted(&[1, 0]), ..right };
         let left = cx.operand_of(left, super::matmul::good);
         super::matmul::product(cx, left, right, dtype)?
     };
@@ -254,6 +232,45 @@ fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> 
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+/// A tensor of the floats that codes stand for, operand 0, times the scales of their blocks, operand 1: of so many rows, of blocks, of so
+/// many each. An elementwise step computes it, of which products that multiply codes are made ([`scaled`](crate::graph::scaled)).
+fn widened(cx: &mut Lowering<'_>, of: &[Access], float: DType, dims: [usize; 3], dtype: DType) -> TensorId {
+    let mut e = Expr::new();
+    let [rows, blocks, block] = dims;
+    let view = |access: &Access, dims: &[usize], strides: &[i64]| {
+        let view = View { offset: access.view.offset, dims: dims.to_vec(), strides: strides.to_vec() };
+        Access::new(access.tensor, view)
+    };
+    let (row, next) = ((blocks * block) as i64, block as i64);
+    let of_row = blocks as i64;
+    let (code, inputs, grid) = if float.bits() == 4 {
+        let grid = vec![rows, blocks, block / 2, 2];
+        let shifts = HostTensor::new(DType::U8, &[2], SHIFTS.to_vec()).expect("two bytes");
+        let shifts = cx.add_const("shifts".into(), shifts);
+        let inputs = vec![
+            view(&of[0], &grid, &[row / 2, next / 2, 1, 0]),
+            Access::new(shifts, View { offset: 0, dims: grid.clone(), strides: shifts_along(4) }),
+            view(&of[1], &grid, &[of_row, 1, 0, 0]),
+        ];
+        (pair_in_byte(&mut e, 0, 1), inputs, grid)
+    } else {
+        let grid = vec![rows, blocks, block];
+        let inputs = vec![view(&of[0], &grid, &[row, next, 1]), view(&of[1], &grid, &[of_row, 1, 0])];
+        (e.input(0, float), inputs, grid)
+    };
+    let code = e.cast(code, DType::F32);
+    let scale = e.input(inputs.len() - 1, cx.graph.tensor(of[1].tensor).dtype);
+    let scale = e.cast(scale, DType::F32);
+    let x = e.binary(Binary::Mul, code, scale);
+    let x = e.cast(x, dtype);
+    let name = cx.output_name(0);
+    let tensor = Tensor { name: name.clone(), dtype, shape: vec![rows, blocks * block], role: Role::Intermediate };
+    let tensor = cx.graph.add_tensor(tensor);
+    let output = Access::new(tensor, View::dense(&grid));
+    cx.graph.steps.push(Step { name, kind: StepKind::Pointwise, inputs, expr: e.finish(x), output });
+    tensor
 }
 
 /// onnxruntime's GatherBlockQuantized: rows of a matrix, by index.
@@ -291,7 +308,7 @@ pub(super) fn gather_blocks(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let operands = [Some(data), Some(scales), Some(index), zeros].into_iter().flatten();
     let operands = operands.map(|v| cx.operand_if(v, View::is_dense)).collect();
-    let numbers = Numbers { operand: 0, rows, pitch: width, each, float: None };
+    let numbers = Numbers { operand: 0, rows, pitch: width, each };
     let zero = match zeros {
         // Bytes are unsigned numbers around their middle, numbers with types of their own around zero.
         None => Zero::Same(if cx.dtype(data) == DType::U8 { (1u32 << (bits - 1)) as f64 } else { 0.0 }),

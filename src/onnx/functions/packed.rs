@@ -77,7 +77,7 @@ pub(super) fn reader<'g>(node: &'g Node, known: &Known<'g>, packings: &mut Packi
     };
     let packing = packings.0.entry((source.outputs.first()?.as_str(), flipped));
     let packing = packing.or_insert_with(|| {
-        let read = Dequantised::read(source, known).filter(|w| !narrow(w) && !(gathers && w.is_float()))?;
+        let read = Dequantised::read(source, known).filter(|w| !(narrow(w) || gathers && w.is_float()))?;
         pack(&read, flipped)
     });
     let packing = packing.clone()?;
