@@ -39,7 +39,7 @@ use barewave_isa::op;
 
 use parts::Counted;
 use plan::{How, Plan};
-pub(super) use plan::{fits, key, seen, takes_any_keys};
+pub(super) use plan::{fits, key, makes, seen, takes_any_keys};
 use rounds::{Place, Rounds, Summed};
 use shares::Share;
 

@@ -297,7 +297,8 @@ const WORTH_PACKING: f64 = 0.96;
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
-/// products to attentions, products with what widens their factors from 8 bits, or from 4 or 8 with scales of blocks, products of sparse constants, products with the normalisation of their rows,
+/// products to attentions, these with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
+/// from 4 or 8 with scales of blocks, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
@@ -320,9 +321,12 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let next = attending.as_ref().unwrap_or(graph);
     let caching = crate::graph::keep_caches(next, |graph, step| attention::fits(graph, step, target)).or(attending);
     let next = caching.as_ref().unwrap_or(graph);
+    let making = crate::graph::make_lines(next, |graph, before, whole| attention::makes(graph, before, whole, target))
+        .or(caching);
+    let next = making.as_ref().unwrap_or(graph);
     let scaled =
         crate::graph::scaled_factors(next, |graph, step| matmul::takes_scaled(&cx(graph, step, target, tuning)))
-            .or(caching);
+            .or(making);
     let next = scaled.as_ref().unwrap_or(graph);
     let narrow =
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))

@@ -262,7 +262,7 @@ pub(super) fn store_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, val
 }
 
 /// Neighbours as memory has them, in as many dwords as they need.
-fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
+pub(super) fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
     match t.size() {
         8 => {
             let data = b.v((2 * values.len()) as u8);

@@ -6,10 +6,13 @@
 //! largest maximum of all, and workitems add up a column each. Where workgroups share the keys, the last one to end puts together what
 //! all have left ([`split`](super::super::split)). All orders are fixed.
 //!
+//! Queries and new lines may have to be made of what is loaded ([`made`]), rotated by their positions: every workgroup does that for itself.
+//!
 //! Where the step writes the caches that it reads, a team loads a line of what there was of them, or takes the new one that it holds,
 //! and stores it: every line has one team.
 
 mod caches;
+mod made;
 mod scores;
 
 use super::super::address::{self, Offset};
@@ -53,6 +56,10 @@ const OF_SCORE: u32 = 8;
 const BEGINNING: u32 = 100;
 const OF_TEAM: u32 = 3;
 
+/// Instructions of an element that is made, and cycles that lines wait for tables and what these say.
+const OF_MADE: u32 = 10;
+const MAKING: f64 = 1000.0;
+
 /// Cycles of a workgroup besides its instructions and what it waits for memory; of parts that are put together at once, from where the
 /// whole device sees them, and of a dword of each. Of 24 launches by the cycle model.
 const WAITS: f64 = 600.0;
@@ -73,6 +80,8 @@ pub(super) struct Few {
     parts: u32,
     /// Lines are stored as well.
     cached: bool,
+    /// Lines that are made first.
+    made: u32,
 }
 
 impl Few {
@@ -109,8 +118,9 @@ impl Few {
             return None;
         }
         let dots = dots(target, t);
+        let made = kind.made.iter().map(|m| if m.of == 0 { e.queries as u32 } else { 1 }).sum();
         let of = |abreast: u32, rounds: u32| {
-            let few = Few { e, team, each, abreast, rounds, parts: 1, cached: kind.cached };
+            let few = Few { e, team, each, abreast, rounds, parts: 1, cached: kind.cached, made };
             let parts = (e.keys as u32).div_ceil(few.chunk());
             Few { parts, ..few }
         };
@@ -181,12 +191,13 @@ impl Few {
         let of_query = products + 2 * self.team.ilog2() + OF_SCORE + self.each;
         let of_round = self.abreast * (2 * self.each + self.queries() * of_query);
         let meeting = OF_TEAM * self.results() * self.teams() + self.queries() * (2 * self.each + OF_SCORE);
-        let instructions = BEGINNING + of_round * self.rounds + meeting;
+        let instructions = BEGINNING + OF_MADE * self.each * self.made + of_round * self.rounds + meeting;
         let waves = f64::from(ITEMS / info.wave_size) / f64::from(info.simds);
         let groups = self.e.batches as u32 * self.parts;
         let work = f64::from(instructions) * m.issue * waves * f64::from(groups.div_ceil(info.cus));
         let turns = groups.div_ceil(info.cus * BESIDE);
-        let alone = f64::from(turns) * (WAITS + f64::from(self.rounds) * m.latency);
+        let waits = WAITS + if self.made > 0 { MAKING } else { 0.0 };
+        let alone = f64::from(turns) * (waits + f64::from(self.rounds) * m.latency);
         let lines = self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size;
         let bytes = (lines * (1 + usize::from(self.cached))) as f64;
         if self.parts == 1 {
@@ -345,7 +356,7 @@ impl Keys<'_> {
     /// The maximum, sum and results of each query, of the team's keys.
     fn walk(&self, w: &mut Writer) -> Res<Vec<State>> {
         let (few, float) = (self.few, self.float);
-        for i in 0..self.kind.caches().end {
+        for i in 0..self.kind.makings().end {
             let r = self.cx.step.output.view.rank();
             if self.kind.any_keys && plan::grows(self.kind, i, r) {
                 w.any_buffer(self.cx, Arg::Input(i));
@@ -362,11 +373,13 @@ impl Keys<'_> {
         let buf = w.buffer(self.cx, Arg::Input(0))?;
         let pitch = view.strides[view.rank() - 2] as u32 * self.size();
         let raw: Vec<Part> = (0..few.queries()).map(|q| w.b.load(buf, 4, at, 0u32, outer.imm + q * pitch)).collect();
-        let queries: Vec<Vec<Part>> = raw
+        let mut known = Vec::new();
+        let queries: Vec<Vec<Part>> = self
+            .made(w, 0, raw, &mut known)?
             .into_iter()
             .map(|raw| if self.dots { (0..4).map(|d| raw.dword(d)).collect() } else { self.elements(w, raw) })
             .collect();
-        let new = if self.kind.cached { Some(self.held(w)?) } else { None };
+        let new = if self.kind.cached { Some(self.held(w, &mut known)?) } else { None };
         let fixed = self.operands(w, None)?;
         let held = Held { queries, new, fixed };
         let states: Vec<State> = (0..few.queries())

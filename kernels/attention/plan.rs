@@ -1,10 +1,10 @@
 //! Which form an attention takes: the side of the matrix instruction, waves of a workgroup, keys of a tile, and whether scores are
 //! ahead of weights, by an estimate of its cycles; and whether products and softmax apart would take less.
 
-use super::super::MAX_TENSOR_BYTES;
 use super::super::choice::{self, Machine};
 use super::super::matrix::{self, MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
+use super::super::{MAX_TENSOR_BYTES, pointwise};
 use super::few::Few;
 use super::shares::{Shares, Work};
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
@@ -125,12 +125,21 @@ pub(super) fn grouped(step: &Step) -> Option<Step> {
     }
     let mut out = step.clone();
     let caches = kind.caches();
+    let of_queries = kind.made_of(0).map_or(0..0, |made| made.1);
     for (i, a) in out.inputs.iter_mut().enumerate() {
-        if i == 1 || i == 2 || caches.contains(&i) {
-            a.view.dims[group] = 1;
-        } else {
-            a.view.dims.swap(group, query);
-            a.view.strides.swap(group, query);
+        let common = i == 1 || i == 2 || caches.contains(&i) || kind.makings().contains(&i) && !of_queries.contains(&i);
+        for view in [&mut a.view].into_iter().chain(a.indirect.iter_mut().map(|x| &mut x.view)) {
+            if common {
+                view.dims[group] = 1;
+            } else {
+                view.dims.swap(group, query);
+                view.strides.swap(group, query);
+            }
+        }
+        match &mut a.guard {
+            Some(guard) if common => guard.ranges[group] = (0, 1),
+            Some(guard) => guard.ranges.swap(group, query),
+            None => {}
         }
     }
     out.output.view.dims.swap(group, query);
@@ -165,10 +174,10 @@ pub(super) fn along_keys(kind: &Attention, i: usize, r: usize) -> Option<usize> 
     }
 }
 
-/// True for operands whose memory is as large as there are keys: the new line may lie among them.
+/// True for operands whose memory is as large as there are keys: the new line may lie among them, where it is not made.
 pub(super) fn grows(kind: &Attention, i: usize, r: usize) -> bool {
     let caches = kind.caches();
-    along_keys(kind, i, r).is_some() || caches.contains(&i) && i + 1 != caches.end
+    along_keys(kind, i, r).is_some() || caches.contains(&i) && i + 1 != caches.end && kind.made_of(i).is_none()
 }
 
 /// Which strides of an operand a kernel for any number of keys is told.
@@ -195,7 +204,11 @@ pub(in crate::kernels) fn key(graph: &FusedGraph, step: &Step) -> Option<String>
         if let Some(d) = along_keys(kind, i, view.rank()) {
             view.dims[d] = usize::MAX;
         }
-        let _ = write!(s, "|{} {view}", graph.tensor(a.tensor).dtype);
+        let _ = write!(s, "|{} {view} {:?}", graph.tensor(a.tensor).dtype, a.guard);
+        for x in &a.indirect {
+            let sure = if pointwise::is_sure(graph, x) { "s" } else { "" };
+            let _ = write!(s, " {} {} {} {}{sure}", graph.tensor(x.index).dtype, x.view, x.stride, x.extent);
+        }
     }
     Some(s)
 }
@@ -554,12 +567,12 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
     if matches!(&step.kind, StepKind::Attention(Attention { any_keys: true, .. })) {
         return few.map(|(_, few)| few);
     }
-    let tiles = Plan::of(graph, step, target);
+    let StepKind::Attention(kind) = &step.kind else { return None };
+    let tiles = if kind.made.is_empty() { Plan::of(graph, step, target) } else { None };
     let machine = Machine::of(target);
     let types = matrix::types_of(Types { accumulate: Type::F32, ..Types::of(t) });
     let others = apart(target, &machine, types, &several, t);
-    let cached = matches!(&step.kind, StepKind::Attention(Attention { cached: true, .. }));
-    if cached {
+    if kind.cached {
         // Caches are copied before any other way.
         let bytes: usize = step.inputs[1..3].iter().map(|a| 2 * a.view.len() * t.size()).sum();
         let copies = bytes as f64 / machine.memory + 2.0 * (machine.launch + machine.ends);
@@ -574,4 +587,16 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
 /// True when there is a kernel for an attention, and it seems quicker than several.
 pub(in crate::kernels) fn fits(graph: &FusedGraph, step: &Step, target: Target) -> bool {
     matches!(step.kind, StepKind::Attention(_)) && choose(graph, step, target).is_some()
+}
+
+/// True when it seems quicker that an attention makes lines than that other steps do.
+pub(in crate::kernels) fn makes(graph: &FusedGraph, before: &Step, whole: &Step, target: Target) -> bool {
+    let clocks = |step: &Step| {
+        let grouped = grouped(step);
+        let step = grouped.as_ref().unwrap_or(step);
+        Few::of(graph, step, extents(step), target).map(|few| few.0)
+    };
+    let machine = Machine::of(target);
+    let few = matches!(choose(graph, before, target), Some(How::Few(_)));
+    few && clocks(before).zip(clocks(whole)).is_some_and(|(a, b)| b < a + machine.launch + machine.ends)
 }

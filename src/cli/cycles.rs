@@ -7,7 +7,7 @@ use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::record::Level;
 use barewave_timing::sequence::{Found, Touched};
-use barewave_timing::{Chip, LineCost, ModelError, Modelled, Recorded};
+use barewave_timing::{Chip, LineCost, Loops, ModelError, Modelled, Recorded};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,6 +103,11 @@ pub struct Launched {
 /// Models every launch of one of a compiled model's plans, without running the model: weights are there, indices are spread over what they
 /// choose from, and so are numbers that programs find places by; other buffers hold zeros. Launches of one kernel over one grid are modelled once; what they find in caches is each one's own.
 pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> {
+    plan_by(compiled, number, Loops::Shortened)
+}
+
+/// The same by these rounds of loops.
+pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Result<Vec<Launched>> {
     let plan = &compiled.plans()[number];
     let device = EmuDevice::new(compiled.target())?;
     let at_least_one = |n: u64| n.max(1);
@@ -159,7 +164,8 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
                 }
                 let args: Vec<u8> = args.iter().flat_map(|a| a.to_le_bytes()).collect();
                 let options = LaunchOptions::default();
-                let recorded = barewave_timing::recorded(&device, &kernel, grid, [l.block, 1, 1], &args, &options);
+                let block = [l.block, 1, 1];
+                let recorded = barewave_timing::recorded(&device, &kernel, grid, block, &args, &options, loops);
                 Ok::<_, NotModelled>(recorded.map_err(Arc::new)?)
             };
             let all = record(l.grid, 0)?;

@@ -199,6 +199,7 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
         masked,
         cached: false,
         placed: false,
+        made: Vec::new(),
         any_keys: false,
     });
     let name = format!("{}+{}+{}", scores.name, middle.name, values.name);

@@ -30,10 +30,15 @@ pub(crate) fn keep_caches(graph: &FusedGraph, worth: impl Fn(&FusedGraph, &Step)
     if gone.is_empty() {
         return None;
     }
+    Some(without(out, &gone))
+}
+
+/// A graph without some steps, and what only they have to do with.
+pub(super) fn without(mut graph: FusedGraph, gone: &[usize]) -> FusedGraph {
     let mut number = 0..;
-    out.steps.retain(|_| number.next().is_some_and(|n| !gone.contains(&n)));
-    prune(&mut out);
-    Some(out)
+    graph.steps.retain(|_| number.next().is_some_and(|n| !gone.contains(&n)));
+    prune(&mut graph);
+    graph
 }
 
 /// An attention with the steps that write its keys and values, and it as one that does so.

@@ -27,8 +27,8 @@
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
-    Attention, Before, Coder, Conv, MadeRows, Normalize, Normed, NormedRows, Packed, Pool, PoolOp, Program, Reduce,
-    ReduceOp, Scaled, Scan, Scattered, Softmax, Sparse, Standardized, StepKind, Summand, TopK, Window, Zeros,
+    Attention, Before, Coder, Conv, MadeLines, MadeRows, Normalize, Normed, NormedRows, Packed, Pool, PoolOp, Program,
+    Reduce, ReduceOp, Scaled, Scan, Scattered, Softmax, Sparse, Standardized, StepKind, Summand, TopK, Window, Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;
@@ -123,9 +123,9 @@ pub struct Access {
     pub tensor: TensorId,
     /// The walk over it.
     pub view: View,
-    /// Limits of what is read. Only in operands of `Pointwise` steps.
+    /// Limits of what is read. Only in operands of `Pointwise` steps, and of what attentions make.
     pub guard: Option<Guard>,
-    /// Index tables added to the address (Gather, Resize, reflecting Pad). Only in operands of `Pointwise` steps.
+    /// Index tables added to the address (Gather, Resize, reflecting Pad). Only in operands of `Pointwise` steps, and of what attentions make.
     pub indirect: Vec<Indirect>,
 }
 
@@ -268,7 +268,7 @@ impl FusedGraph {
             if matches!(t.role, Role::Intermediate | Role::Output(_)) && !written[access.tensor.index()] && !filled {
                 return Err(wrong(Broken::ReadTooEarly));
             }
-            if !access.is_plain() && step.kind != StepKind::Pointwise {
+            if !access.is_plain() && step.kind != StepKind::Pointwise && !step.kind.looked_up().contains(&i) {
                 return Err(wrong(Broken::IndirectRead));
             }
             if access.tensor == out.tensor && step.kind == StepKind::Pointwise {

@@ -112,6 +112,11 @@ impl<'a> Operands<'a> {
         &self.step.inputs[i].view
     }
 
+    /// Operand `i` at the coordinates of its view, limits and tables followed.
+    pub fn element(&self, i: usize, coords: &[usize]) -> Scalar {
+        self.interpreter.read(&self.step.inputs[i], coords)
+    }
+
     /// Dimensions of the output.
     pub fn dims(&self) -> &'a [usize] {
         &self.step.output.view.dims

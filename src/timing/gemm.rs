@@ -374,7 +374,7 @@ fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
     };
     // Of several types of what is multiplied the ones that modifiers name: without them those of eight bits.
     let format = Elem::Fp4.format().filter(|_| dtype == "fp4").unwrap_or(0);
-    let mods = Mods::new().with(ModName::Cbsz, format).with(ModName::Blgp, format);
+    let mods = || Mods::new().with(ModName::Cbsz, format).with(ModName::Blgp, format);
     let all = (0..Op::COUNT as u16).map(Op).filter_map(|op| {
         let info = target.op(op).filter(|i| i.flags.has(Flags::MATRIX) && i.busy > 0)?;
         let dense = !["smfmac", "swmmac", "scale"].iter().any(|other| info.name.contains(other));
@@ -384,7 +384,7 @@ fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
             barewave_isa::matrix::MatrixOp::of(target, op, target.info().wave_size as usize).filter(|_| fits)?.shape;
         let shape = [shape.m, shape.n, shape.k, shape.blocks].map(|x| x as f64);
         let product = 2.0 * shape.iter().product::<f64>();
-        let passes = target.passes(&Inst { mods, ..Inst::new(op, &[], &[]) }).map_or(0, |p| u16::from(p) * 4);
+        let passes = target.passes(&Inst { mods: mods(), ..Inst::new(op, &[], &[]) }).map_or(0, |p| u16::from(p) * 4);
         Some((product / f64::from(info.busy.max(passes)) * f64::from(target.info().simds), shape))
     });
     let tile = |s: &[f64; 4]| s[0] * s[1] * s[3];

@@ -15,7 +15,7 @@
 use crate::chip::{Chip, Evidence};
 use crate::instr::{Instr, Unit};
 use crate::memory::{self, ALIKE, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
-use crate::record::{Group, Level, Recorder, Trace};
+use crate::record::{Group, Level, Loops, Recorder, Trace};
 use crate::sequence::Found;
 use crate::wave::{self, Outcome, Resident, Stall};
 use barewave_emu::codeobj::{Family, KernelInfo};
@@ -328,7 +328,7 @@ pub fn model(
     args: &[u8],
     options: &LaunchOptions,
 ) -> Result<Detailed, ModelError> {
-    Ok(recorded(device, kernel, grid, block, args, options)?.modelled(&[]))
+    Ok(recorded(device, kernel, grid, block, args, options, Loops::Shortened)?.modelled(&[]))
 }
 
 /// Records what of a launch its model needs: `args` are the explicit arguments, as for [`EmuDevice::launch`]. The workgroups that are traced are
@@ -340,6 +340,7 @@ pub fn recorded(
     block: [u32; 3],
     args: &[u8],
     options: &LaunchOptions,
+    loops: Loops,
 ) -> Result<Recorded, ModelError> {
     let target = device.target();
     let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
@@ -352,9 +353,9 @@ pub fn recorded(
     let observe = |which: &[u64], recorder: &mut Recorder| {
         device.observe(kernel, grid, block, args, options, which, recorder).map(|_| ())
     };
-    let mut recorder = record(Recorder::new(&chip, resources.wave_size), grid, dies, observe)?;
+    let mut recorder = record(Recorder::new(&chip, resources.wave_size, loops), grid, dies, observe)?;
     if recorder.depends {
-        recorder = record(Recorder::computing(&chip, resources.wave_size), grid, dies, observe)?;
+        recorder = record(Recorder::computing(&chip, resources.wave_size, loops), grid, dies, observe)?;
     }
     if let Some(at) = recorder.unknown {
         return Err(ModelError::Unknown(at));

@@ -32,3 +32,4 @@ pub mod wave;
 
 pub use chip::{Chip, Constant, Evidence};
 pub use launch::{Bound, Detailed, LineCost, ModelError, Modelled, Recorded, model, recorded};
+pub use record::Loops;

@@ -77,7 +77,7 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
     let mut out = Touched::default();
     let capacity = (chip.l1_kib * 1024.0 / chip.l1_line) as usize;
     let (mut recent, mut within): (VecDeque<u64>, FxHashSet<u64>) = Default::default();
-    let weights: Vec<Vec<f64>> = waves.iter().map(Trace::weights).collect();
+    let weights: Vec<Vec<f64>> = waves.iter().map(Trace::touches).collect();
     let longest = waves.iter().map(|w| w.steps.len()).max().unwrap_or(0);
     // Waves side by side, as barriers keep them.
     for step in 0..longest {
@@ -88,6 +88,9 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
             }
             let Some(a) = s.access.map(|a| &trace.accesses[a as usize]) else { continue };
             let weight = weights[w][step];
+            if weight == 0.0 {
+                continue;
+            }
             if a.store {
                 out.store_requests += weight * a.lines.len() as f64;
                 for &line in &a.lines {
@@ -119,7 +122,9 @@ fn lines(instrs: &[Instr], waves: &[Trace], stores: bool) -> FxHashSet<u64> {
         let a = s.access.filter(|_| instrs[s.instr as usize].unit == Unit::Vmem)? as usize;
         (w.accesses[a].store == stores).then_some(a)
     };
-    let all = waves.iter().flat_map(|w| w.steps.iter().filter_map(move |s| Some(&w.accesses[access(w, s)?])));
+    let counted =
+        |w: &'_ Trace| w.steps.iter().zip(w.touches()).filter(|s| s.1 > 0.0).map(|s| *s.0).collect::<Vec<_>>();
+    let all = waves.iter().flat_map(|w| counted(w).into_iter().filter_map(move |s| Some(&w.accesses[access(w, &s)?])));
     all.flat_map(|a| a.lines.iter().copied()).collect()
 }
 

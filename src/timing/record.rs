@@ -13,6 +13,7 @@ use crate::lds;
 use crate::sums::{Flow, Sums};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::{Reg, Target};
+use std::ops::Range;
 
 /// Where data comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,7 +55,7 @@ pub struct Step {
 }
 
 /// Rounds of a loop that are not in the trace.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skip {
     /// Step before which they belong.
     pub at: u32,
@@ -64,6 +65,9 @@ pub struct Skip {
     pub rounds: u32,
     /// How many rounds are missing.
     pub times: u64,
+    /// Steps of the rounds whose cache lines stand for those of all rounds behind them, the missing ones included: each time that a
+    /// loop is entered the same ones, so that what it touches again is known for that.
+    pub touching: Range<u32>,
 }
 
 /// A line of code that is not in the instruction cache when it is first asked for.
@@ -101,6 +105,18 @@ impl Trace {
         out
     }
 
+    /// How often the cache lines of each step's access stand for those of an executed instruction; 0 where others do.
+    pub fn touches(&self) -> Vec<f64> {
+        let mut out = vec![1.0; self.steps.len()];
+        for s in &self.skips {
+            let later = f64::from(s.at - s.touching.end) / f64::from(s.at - s.from).max(1.0);
+            let more = s.times as f64 / f64::from(s.rounds.max(1)) + later;
+            out[s.touching.start as usize..s.touching.end as usize].iter_mut().for_each(|w| *w += more);
+            out[s.touching.end as usize..s.at as usize].fill(0.0);
+        }
+        out
+    }
+
     /// Instructions executed.
     pub fn executed(&self) -> f64 {
         self.weights().iter().sum()
@@ -117,6 +133,16 @@ const WINDOW: usize = 256;
 /// Steps of a wave that are recorded at most; beyond it the launch is too irregular for this model.
 pub const MOST_STEPS: usize = 1 << 20;
 
+/// Which rounds of loops are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Loops {
+    /// The first ones of those that repeat themselves.
+    #[default]
+    Shortened,
+    /// All: what leaving some out does to a figure is told by this, slowly.
+    Whole,
+}
+
 /// A loop that a wave is in.
 struct Loop {
     /// Number of its first instruction in the program.
@@ -132,6 +158,7 @@ struct Skipping {
     /// First step of the rounds that stand for the others, and how many these are.
     from: usize,
     recorded: u32,
+    touching: Range<u32>,
 }
 
 #[derive(Default)]
@@ -140,6 +167,8 @@ struct Recorded {
     /// Number in the program of each step's instruction.
     indices: Vec<usize>,
     loops: Vec<Loop>,
+    /// Rounds of loops that were cut short, by numbers of their instructions.
+    cut: Vec<Vec<usize>>,
     skipping: Option<Skipping>,
     previous: Option<usize>,
 }
@@ -158,6 +187,7 @@ pub struct Recorder<'a> {
     chip: &'a Chip,
     target: Target,
     lanes: u32,
+    loops: Loops,
     /// Instructions met, each once.
     pub instrs: Vec<Instr>,
     /// Address of each in the code object.
@@ -187,11 +217,12 @@ pub struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     /// A recorder for waves of `lanes` lanes.
-    pub fn new(chip: &'a Chip, lanes: u32) -> Recorder<'a> {
+    pub fn new(chip: &'a Chip, lanes: u32, loops: Loops) -> Recorder<'a> {
         Recorder {
             chip,
             target: chip.target,
             lanes,
+            loops,
             instrs: Vec::new(),
             addresses: Vec::new(),
             known: Vec::new(),
@@ -210,8 +241,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// A recorder that leaves no matrix instruction out.
-    pub fn computing(chip: &'a Chip, lanes: u32) -> Recorder<'a> {
-        Recorder { sums: None, ..Recorder::new(chip, lanes) }
+    pub fn computing(chip: &'a Chip, lanes: u32, loops: Loops) -> Recorder<'a> {
+        Recorder { sums: None, ..Recorder::new(chip, lanes, loops) }
     }
 
     /// Nothing more needs to be recorded: something cannot be modelled, or not this way.
@@ -287,13 +318,13 @@ fn close(r: &mut Recorded) {
         && s.times > 0
     {
         let at = r.trace.steps.len() as u32;
-        r.trace.skips.push(Skip { at, from: s.from as u32, rounds: s.recorded, times: s.times });
+        r.trace.skips.push(Skip { at, from: s.from as u32, rounds: s.recorded, times: s.times, touching: s.touching });
     }
 }
 
 /// How many of a loop's last rounds stand for those to come, when its last rounds were the same and there are enough of
-/// them; else nothing.
-fn steady(rounds: &[usize], indices: &[usize]) -> Option<usize> {
+/// them; else nothing. Of a loop that was cut short before, in an earlier round of one around it, a single round comes before these.
+fn steady(rounds: &[usize], indices: &[usize], cut: &[Vec<usize>]) -> Option<usize> {
     let n = rounds.len();
     if n <= STEADY {
         return None;
@@ -301,7 +332,8 @@ fn steady(rounds: &[usize], indices: &[usize]) -> Option<usize> {
     let round = |i: usize| &indices[rounds[i]..rounds[i + 1]];
     let length = round(n - 2).len().max(1);
     let window = ROUNDS.max(WINDOW.div_ceil(length)).next_multiple_of(ROUNDS);
-    let enough = n > STEADY.max(2 * window);
+    let known = cut.iter().any(|c| c == round(n - 2));
+    let enough = n > if known { window } else { STEADY.max(2 * window) };
     (enough && (n - window.max(STEADY)..n - 1).all(|i| round(i) == round(n - 2))).then_some(window)
 }
 
@@ -365,7 +397,8 @@ impl Observer for Recorder<'_> {
             }
             let l = &r.loops[r.loops.len() - 1];
             let inside = r.trace.skips.last().is_some_and(|s| s.at as usize > l.rounds[0]);
-            if let (false, Some(window)) = (inside, steady(&l.rounds, &r.indices)) {
+            let goes_on = inside || self.loops == Loops::Whole;
+            if let (false, Some(window)) = (goes_on, steady(&l.rounds, &r.indices, &r.cut)) {
                 let from = l.rounds[l.rounds.len() - 1 - window];
                 let last = r.indices[from..].iter().copied().max().unwrap_or(step.index);
                 let round = || r.trace.steps[from..].iter().map(|s| &self.instrs[s.instr as usize]);
@@ -382,7 +415,16 @@ impl Observer for Recorder<'_> {
                 let full = round().any(decides);
                 let rounds = observe::Loop { first: step.index, last, full };
                 // The round that begins here is the first one left out.
-                r.skipping = Some(Skipping { rounds, times: 1, from, recorded: window as u32 });
+                let (l, indices) = (&l.rounds, &r.indices);
+                let round = &indices[l[l.len() - 2]..];
+                // Those behind the first one, where they are like the others already.
+                let early = l.windows(2).take(window).all(|w| indices[w[0]..w[1]] == *round);
+                let touching = if early { l[0]..l[window] } else { from..indices.len() };
+                let touching = touching.start as u32..touching.end as u32;
+                if !r.cut.iter().any(|c| c == round) {
+                    r.cut.push(round.to_vec());
+                }
+                r.skipping = Some(Skipping { rounds, times: 1, from, recorded: window as u32, touching });
                 r.loops.clear();
                 return Verdict::Through(rounds);
             }

@@ -262,7 +262,7 @@ fn a_layer_of_packed_weights_decodes() {
     [&y, &made[1], &made[2]].into_iter().for_each(|o| b.output(o));
     b.model.opsets.insert("com.microsoft".into(), 1);
     b.model.expand();
-    count(&b, 14, 12, "decoding layer");
+    count(&b, 14, 11, "decoding layer");
 }
 
 /// Puts the last node into onnxruntime's own domain.

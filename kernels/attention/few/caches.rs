@@ -1,6 +1,7 @@
 //! Caches that the kernel puts together as it reads them: a line of what there was or the new one, stored where it is read from next time.
 
 use super::super::super::error::Res;
+use super::super::super::pointwise::Steps;
 use super::super::super::values::{self, Value};
 use super::super::super::{Arg, Writer};
 use super::{Keys, plan};
@@ -14,7 +15,7 @@ pub(super) struct New {
 
 impl Keys<'_> {
     /// The new key and value.
-    pub(super) fn held(&self, w: &mut Writer) -> Res<New> {
+    pub(super) fn held(&self, w: &mut Writer, known: &mut Vec<Steps>) -> Res<New> {
         let caches = self.kind.caches().start;
         let arg = Arg::Input(caches + 4);
         let t = self.cx.dtype(arg);
@@ -29,7 +30,8 @@ impl Keys<'_> {
         let mut line = |i: usize, of: usize| -> Res<Part> {
             let buf = w.buffer(self.cx, Arg::Input(i))?;
             let at = self.places(w, (i, of), zero, &[None])[0];
-            Ok(w.b.load(buf, 4, at.reg.unwrap_or(zero), 0u32, at.imm))
+            let raw = w.b.load(buf, 4, at.reg.unwrap_or(zero), 0u32, at.imm);
+            Ok(self.made(w, i, vec![raw], known)?[0])
         };
         Ok(New { start, lines: [line(caches + 1, 1)?, line(caches + 3, 2)?] })
     }

@@ -12,7 +12,7 @@ use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
 use barewave_timing::gemm::{Gemm, usual_matrix};
-use barewave_timing::{Chip, shapes};
+use barewave_timing::{Chip, Loops, shapes};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -60,6 +60,10 @@ pub struct Args {
     /// Say what bounds each kernel and where its time goes.
     #[arg(long)]
     explain: bool,
+    /// Execute and simulate all rounds of loops, where else the first of those that repeat themselves stand for the others: slow, and
+    /// what leaving them out does to a figure.
+    #[arg(long)]
+    whole_loops: bool,
     /// Machine-readable output.
     #[arg(long)]
     json: bool,
@@ -194,16 +198,17 @@ struct Bench {
     tuning: Arc<Tuning>,
     /// How many candidates to model in full.
     search: Option<usize>,
+    loops: Loops,
 }
 
 fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line> {
-    let Bench { family, types, factors, chip, table, tuning, search } = bench;
+    let Bench { family, types, factors, chip, table, tuning, search, loops } = bench;
     let (family, dtype, target) = (*family, types[0], chip.target);
     let shaped = shape::of_text(family, shape, *types, (layout, *factors))?;
     let options = barewave::Options { tuning: tuning.clone(), ..barewave::Options::default() };
     let compiled = Compiler::new(target, options).compile(&shaped.model, &Shapes::default());
     let compiled = compiled.map_err(|e| Failure::new(format!("{name}: {e}")))?;
-    let launches = cycles::plan(&compiled, 0)?;
+    let launches = cycles::plan_by(&compiled, 0, *loops)?;
     let total = total(&launches);
     let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, dtype) * chip.cus);
     let vendor_like =
@@ -261,7 +266,8 @@ pub fn run(family: Family, args: &Args) -> Result {
     if let Some(path) = &args.tune_out {
         barewave::output::check(path)?;
     }
-    let bench = Bench { family, types, factors, chip, table, tuning: args.tune.read()?, search };
+    let loops = if args.whole_loops { Loops::Whole } else { Loops::Shortened };
+    let bench = Bench { family, types, factors, chip, table, tuning: args.tune.read()?, search, loops };
     let shapes = shapes(args)?;
     if args.against.given() && shapes.len() > 1 {
         return Err(Failure::usage("--against is for one shape: the peer's launch is"));

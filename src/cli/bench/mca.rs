@@ -2,7 +2,7 @@
 //! latencies and matrix passes of one wave and gives memory a fixed time, beside the cycle model with one wave.
 
 use super::kernels::own;
-use super::shape::{self, Family, Layout, Shaped};
+use super::shape::{self, Factors, Family, Layout, Shaped};
 use crate::{Failure, Result};
 use barewave::codeobj::ElfFile;
 use barewave::tensor::DType;

@@ -8,7 +8,7 @@ use barewave::output;
 use barewave::runtime::hip::Library;
 use barewave::runtime::{self, Device, LaunchShape};
 use barewave_isa::{Counter, Mode, Op, OpInfo, Target, parse};
-use barewave_timing::Chip;
+use barewave_timing::{Chip, Loops};
 use comfy_table::{CellAlignment, Table, presets};
 use kernel::Relation;
 use serde_json::json;
@@ -118,7 +118,8 @@ impl Bench {
                 let module = d.load(code)?;
                 let options = LaunchOptions::default();
                 let arguments = arguments(walk.warm + rounds);
-                Ok(barewave_timing::recorded(d, &module.kernel("k")?, [1, 1, 1], block, &arguments, &options)?
+                let (kernel, loops) = (module.kernel("k")?, Loops::Shortened);
+                Ok(barewave_timing::recorded(d, &kernel, [1, 1, 1], block, &arguments, &options, loops)?
                     .behind_itself()
                     .modelled
                     .clocks)

@@ -27,11 +27,57 @@ pub struct Attention {
     pub cached: bool,
     /// The new lines are in `in1` and `in2` before the step, and where they are the step does not write.
     pub placed: bool,
+    /// Lines that the step makes of operands' elements first. Operands behind all those say of what, in their order.
+    pub made: Vec<MadeLines>,
     /// Its kernel is told how many keys there are when it is launched, and where they lie.
     pub any_keys: bool,
 }
 
+/// Lines of an attention that an expression makes: queries, a new key or a new value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MadeLines {
+    /// The operand they are.
+    pub of: usize,
+    /// What becomes of an element: an expression of [`Op::Acc`](crate::graph::expr::Op::Acc), the element, and of operands by their number
+    /// in the step.
+    pub expr: Expr,
+    /// How many of those there are, with dimensions `[b..,m,i,j]`: m counts lines, i times j elements of a line.
+    pub operands: usize,
+}
+
 impl Attention {
+    /// What is made of operand `i`, and the operands for that.
+    pub fn made_of(&self, i: usize) -> Option<(&MadeLines, Range<usize>)> {
+        let mut first = self.caches().end;
+        self.made.iter().find_map(|made| {
+            let own = first..first + made.operands;
+            first = own.end;
+            (made.of == i).then_some((made, own))
+        })
+    }
+
+    /// All operands of what is made.
+    pub fn makings(&self) -> Range<usize> {
+        let first = self.caches().end;
+        first..first + self.made.iter().map(|m| m.operands).sum::<usize>()
+    }
+
+    /// True where the elements of a line of operand `i` go along the dimension before the last.
+    pub fn turned(&self, i: usize) -> bool {
+        let caches = self.caches();
+        i == 1 || caches.contains(&i) && i < caches.start + 2
+    }
+
+    /// Element `i` of line `m` of operand `of`, as it is used, of the batch at these coordinates.
+    fn element(&self, at: &Operands<'_>, of: usize, batch: &[usize], m: usize, i: usize) -> f64 {
+        let line = if self.turned(of) { [i, m] } else { [m, i] };
+        let x = at.element(of, &[batch, &line].concat());
+        let Some((made, own)) = self.made_of(of) else { return x.as_f64() };
+        let inner = own.clone().next().map_or(usize::MAX, |n| at.view(n).dims[batch.len() + 2]);
+        let coords = [batch, &[m, i / inner, i % inner]].concat();
+        evaluate(&made.expr, Some(x), &mut Vec::new(), |n| at.element(n as usize, &coords)).as_f64()
+    }
+
     /// The operands that say what is written.
     pub fn caches(&self) -> Range<usize> {
         let first = 3 + self.operands;
@@ -45,7 +91,11 @@ impl Kind for Attention {
     }
 
     fn operands(&self) -> usize {
-        self.caches().end
+        self.makings().end
+    }
+
+    fn looked_up(&self) -> Range<usize> {
+        self.makings()
     }
 
     fn filled(&self) -> &'static [usize] {
@@ -56,6 +106,7 @@ impl Kind for Attention {
         let [(dtype, q), (_, k), (_, v), rest @ ..] = operands else {
             return Err(Broken::TooFewOperands(3));
         };
+        let (rest, makings) = rest.split_at((self.caches().end - 3).min(rest.len()));
         let (scores, caches) = rest.split_at(self.operands.min(rest.len()));
         let batch = |d: &[usize]| d.len() == r && r >= 2 && d[..r - 2] == q[..r - 2];
         if ![q, k, v].into_iter().all(|d| batch(d)) || q[r - 1] != k[r - 2] || k[r - 1] != v[r - 2] {
@@ -77,29 +128,41 @@ impl Kind for Attention {
                 return Err(Broken::Fit(format!("{tk}{past_k:?} and {tv}{past_v:?} are no caches of {k:?} and {v:?}")));
             }
         }
+        let mut makings = makings.iter();
+        for made in &self.made {
+            let Some((_, of)) = operands.get(made.of).filter(|_| made.of != 1 && made.of != 2) else {
+                return Err(Broken::TooFewOperands(made.of));
+            };
+            let (rows, length) = if self.turned(made.of) { (of[r - 1], of[r - 2]) } else { (of[r - 2], of[r - 1]) };
+            for (_, d) in makings.by_ref().take(made.operands) {
+                if d.len() != r + 1 || d[..r - 2] != q[..r - 2] || d[r - 2] != rows || d[r - 1] * d[r] != length {
+                    return Err(Broken::Fit(format!("lines {of:?} are not made of {d:?}")));
+                }
+            }
+        }
         Ok(Some(Inferred::new(*dtype, &[&q[..r - 1], &v[r - 1..]].concat())))
     }
 
     fn cut(&self, _: usize, d: usize, rank: usize) -> Option<Option<usize>> {
         // Batches; rows would see other keys.
-        (d + 2 < rank && !self.cached).then_some(Some(d))
+        (d + 2 < rank && !self.cached && self.made.is_empty()).then_some(Some(d))
     }
 
     fn fill(&self, at: &Operands<'_>) -> Result<Vec<Data>, Error> {
-        let start = at.view(self.operands() - 1);
+        let last = self.caches().end - 1;
+        let start = at.view(last);
         let of = |i: usize| -> Result<Data, Error> {
             let view = at.view(i);
             let axis = if i == 1 { view.rank() - 1 } else { view.rank() - 2 };
             let [past, new] = [0, 1].map(|n| self.caches().start + 2 * (i - 1) + n);
-            let (old, fresh) = (at.floats(past)?, at.floats(new)?);
+            let old = at.floats(past)?;
+            let element = if i == 1 { axis - 1 } else { axis + 1 };
             let mut out = Vec::with_capacity(view.len());
             each(&view.dims, |c| {
-                let mut one = c.to_vec();
-                one[axis] = 0;
                 let batch: i64 = c[..c.len() - 2].iter().zip(&start.strides).map(|(c, s)| *c as i64 * s).sum();
-                let place = at.data(self.operands() - 1).get((start.offset + batch) as usize).as_i64();
+                let place = at.data(last).get((start.offset + batch) as usize).as_i64();
                 out.push(match c[axis] {
-                    t if t as i64 == place => fresh[at.view(new).at(&one) as usize],
+                    t if t as i64 == place => self.element(at, new, &c[..c.len() - 2], 0, c[element]),
                     t if t < at.view(past).dims[axis] => old[at.view(past).at(c) as usize],
                     _ => 0.0,
                 });
@@ -112,7 +175,7 @@ impl Kind for Attention {
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let dims = at.dims();
         let r = dims.len();
-        let (q, k, v) = (at.floats(0)?, at.floats(1)?, at.floats(2)?);
+        let (k, v) = (at.floats(1)?, at.floats(2)?);
         let views: Vec<&View> = (0..self.caches().start).map(|i| at.view(i)).collect();
         let (depth, keys) = (views[0].dims[r - 1], views[1].dims[r - 1]);
         let place = |i: usize, c: &[usize], m: usize, n: usize| {
@@ -126,11 +189,12 @@ impl Kind for Attention {
         each(dims, |c| {
             let m = c[r - 2];
             if row.as_ref().is_none_or(|(of, _)| of[..] != c[..r - 1]) {
+                let query: Vec<f64> = (0..depth).map(|i| self.element(at, 0, &c[..r - 2], m, i)).collect();
                 let score = |t: usize| {
                     if self.causal.is_some_and(|past| t as i64 > m as i64 + past) {
                         return f64::NEG_INFINITY;
                     }
-                    let sum = (0..depth).map(|i| q[place(0, c, m, i)] * k[place(1, c, i, t)]).sum();
+                    let sum = (0..depth).map(|i| query[i] * k[place(1, c, i, t)]).sum();
                     let operand = |i: u32| at.data(i as usize).get(place(i as usize, c, m, t));
                     evaluate(&self.score, Some(Scalar::Float(sum)), &mut cells, operand).as_f64()
                 };
@@ -157,6 +221,7 @@ impl Kind for Attention {
             f,
             "    score {}, causal {:?}, masked {}, cached {}, any keys {}",
             self.score, self.causal, self.masked, self.cached, self.any_keys
-        )
+        )?;
+        self.made.iter().try_for_each(|made| writeln!(f, "    in{} becomes {}", made.of, made.expr))
     }
 }

@@ -20,7 +20,7 @@ mod standardized;
 mod topk;
 mod window;
 
-pub use attention::Attention;
+pub use attention::{Attention, MadeLines};
 pub use conv::{Before, Conv, Summand};
 pub use normalize::Normalize;
 pub use normed::Normed;
@@ -193,6 +193,11 @@ pub trait Kind {
     /// What it writes in each of those, in row-major order of the operand's view.
     fn fill(&self, _operands: &Operands<'_>) -> Result<Vec<Data>, interpret::Error> {
         Ok(Vec::new())
+    }
+
+    /// Operands that have limits and tables, as those of elementwise steps may.
+    fn looked_up(&self) -> Range<usize> {
+        0..0
     }
 
     /// The kind over dimensions split in these runs of finer ones, if the same of it can be said of them.

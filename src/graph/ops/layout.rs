@@ -3,7 +3,7 @@
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, broadcast_dims, described, known, product};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Scalar, Val};
+use crate::graph::expr::{Expr, Scalar, Val};
 use crate::graph::fused::{Access, Guard, Role, Tensor};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, map_access};
@@ -111,6 +111,9 @@ fn same_source(a: &Lazy, b: &Lazy) -> bool {
 /// Two values one after the other that need not be stored: each element is one's or the other's, by its place (the turned
 /// halves of a rotary embedding). `None` when their views do not allow it.
 fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]) -> Res<Option<Lazy>> {
+    if let Some(y) = alike(cx, parts, axis, shape)? {
+        return Ok(Some(y));
+    }
     let mut list = Vec::new();
     let mut start = 0;
     for part in parts {
@@ -138,6 +141,36 @@ fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]
     let flags = Lazy::read(Access::new(flags, View::dense(&dims)), DType::Bool);
     let [a, b] = list.try_into().map_err(|_| Reason::Shape("two parts are needed".into()))?;
     cx.combine(vec![flags, a, b], shape, |e, v| e.select(v[0], v[1], v[2])).map(Some)
+}
+
+/// The same of two halves that are walked alike: one walk over both, in which the half is a dimension of its own.
+fn alike(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]) -> Res<Option<Lazy>> {
+    let [a, b] = parts.map(|p| cx.plain_of(p.clone()));
+    let ([x], [y]) = (&a.inputs[..], &b.inputs[..]) else { return Ok(None) };
+    let n = a.shape[axis];
+    let plain = [x, y].into_iter().all(|i| i.is_plain() && i.view.dims == a.shape);
+    if !plain || a.shape != b.shape || x.view.strides != y.view.strides || n == 1 {
+        return Ok(None);
+    }
+    let grid = [&shape[..axis], &[2, n], &shape[axis + 1..]].concat();
+    let split = |view: &View, apart: i64| {
+        let mut strides = view.strides.clone();
+        strides.insert(axis, apart);
+        View { offset: view.offset, dims: grid.clone(), strides }
+    };
+    let both = Access::new(x.tensor, split(&x.view, y.view.offset - x.view.offset));
+    let of = |cx: &mut Lowering<'_>, inputs: Vec<Access>, part: &Lazy| {
+        let all = cx.normal(Lazy { shape: grid.clone(), grid: grid.clone(), inputs, ..part.clone() });
+        all.reshaped(shape)
+    };
+    let [first, second] = [&a, &b].map(|p| of(cx, vec![both.clone()], p));
+    if a.expr == b.expr {
+        return Ok(Some(first));
+    }
+    let flags = cx.add_const("first".into(), HostTensor::from_ints(DType::Bool, &[2], &[1, 0]));
+    let none = View { offset: 0, dims: a.shape.clone(), strides: vec![0; shape.len()] };
+    let flags = Lazy { expr: Expr::copy(DType::Bool), ..of(cx, vec![Access::new(flags, split(&none, 1))], &a) };
+    cx.combine(vec![flags, first, second], shape, |e, v| e.select(v[0], v[1], v[2])).map(Some)
 }
 
 /// Writes values one after the other along dimension `axis` of a new tensor. Those without elements (a cache that holds nothing yet)
