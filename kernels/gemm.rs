@@ -174,8 +174,8 @@ pub(super) struct Places {
     pub layout: (Layout, Layout),
     /// Where B's tile begins.
     pub b_base: u32,
-    /// The same of the words that go with each: read address, layout, and where they begin.
-    pub words: [Option<(Part, Layout, u32)>; 2],
+    /// The same of the words that go with each: read address and layout. They lie too far for offsets of instructions.
+    pub words: [Option<(Part, Layout)>; 2],
 }
 
 /// Multiplies and gives the sums.
@@ -236,8 +236,13 @@ pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
     let mut words = [None; 2];
     if let Form::Matrix(f) = tile.form {
         for (operand, layout) in of_words.into_iter().enumerate().filter_map(|(o, l)| Some((o, l?))) {
+            let base = size_a + size_b + [0, word_bytes[0]][operand];
             let read = layout.address(b, &f.read_words(tile, operand), item);
-            words[operand] = Some((b.to_vector(read), layout, size_a + size_b + [0, word_bytes[0]][operand]));
+            let read = b.add(read, base);
+            words[operand] = Some((b.to_vector(read), layout));
+            if let Some(loader) = &mut ops.words[operand] {
+                loader.go_to(b, base);
+            }
         }
     }
     let places = Places { read, layout, b_base: size_a, words };

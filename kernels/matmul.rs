@@ -77,6 +77,19 @@ pub(super) fn takes_scaled(cx: &Cx) -> bool {
     gemm::types(cx).is_ok()
 }
 
+/// Rows or columns of large tiles, and their depth in bytes.
+const LARGE: usize = 256;
+const DEEP: usize = 128;
+
+/// Scales of a factor that lie along its depth come as a piece of 64 bytes for each line of a tile. The second-level cache, which gives each
+/// compute unit one in a clock, takes longer for these than another launch.
+pub(super) fn turns_scales(cx: &Cx, side: usize) -> bool {
+    let e = extents(cx);
+    let (lines, across) = if side == 0 { (e.m, e.n) } else { (e.n, e.m) };
+    let pieces = e.batches * lines * across.div_ceil(LARGE) * e.k.div_ceil(DEEP);
+    pieces as f64 / f64::from(cx.target.cus()) > choice::Machine::of(cx.target).launch
+}
+
 /// The target may multiply one of its operands as a sparse one.
 pub(super) fn takes_sparse(cx: &Cx) -> bool {
     gemm::types(cx).is_ok_and(|types| {

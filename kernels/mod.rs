@@ -324,9 +324,12 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let making = crate::graph::make_lines(next, |graph, before, whole| attention::makes(graph, before, whole, target))
         .or(caching);
     let next = making.as_ref().unwrap_or(graph);
-    let scaled =
-        crate::graph::scaled_factors(next, |graph, step| matmul::takes_scaled(&cx(graph, step, target, tuning)))
-            .or(making);
+    let scaled = crate::graph::scaled_factors(
+        next,
+        |graph, step| matmul::takes_scaled(&cx(graph, step, target, tuning)),
+        |graph, step, side| matmul::turns_scales(&cx(graph, step, target, tuning), side),
+    )
+    .or(making);
     let next = scaled.as_ref().unwrap_or(graph);
     let narrow =
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))

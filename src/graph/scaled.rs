@@ -2,19 +2,26 @@
 //!
 //! Exporters put a DequantizeLinear with blocks between such values and a product, and a QuantizeLinear in front of that for data. Where a
 //! target multiplies blocks with their scales ([`Scaled`]) the product reads codes and scales. What has quantised and dequantised data in
-//! one step gives codes instead. Floats of 4 bits go to the product two in a byte: constants lie so already ([`pair_in_byte`]), others
+//! one step gives codes instead. Scales of neighbouring lines are to lie side by side: a tile has few of a line. Constants are turned so, others
+//! where that is worth a step. Floats of 4 bits go to the product two in a byte: constants lie so already ([`pair_in_byte`]), others
 //! are put together.
 
 use super::expr::{Binary, Expr, Op, Val};
 use super::forward::redirect;
 use super::fused::{Access, FusedGraph, Role, Scaled, Step, StepKind, Tensor};
+use super::interpret::each;
 use super::narrow::writer_of;
 use super::prune::prune;
 use super::view::{View, dense_strides};
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 
-/// The graph with such products, of those that `takes` says yes to; `None` where there are none.
-pub(crate) fn scaled_factors(graph: &FusedGraph, takes: impl Fn(&FusedGraph, &Step) -> bool) -> Option<FusedGraph> {
+/// The graph with such products, of those that `takes` says yes to; `None` where there are none. Where a step for it is worth it, as `turns` says
+/// of a product and one of its factors, scales are turned.
+pub(crate) fn scaled_factors(
+    graph: &FusedGraph,
+    takes: impl Fn(&FusedGraph, &Step) -> bool,
+    turns: impl Fn(&FusedGraph, &Step, usize) -> bool,
+) -> Option<FusedGraph> {
     let mut out: Option<FusedGraph> = None;
     let mut steps = Vec::new();
     for step in &graph.steps {
@@ -23,8 +30,12 @@ pub(crate) fn scaled_factors(graph: &FusedGraph, takes: impl Fn(&FusedGraph, &St
             && let Some(factors) = factors(graph_now, step)
         {
             let mut next = graph_now.clone();
-            let (product, before) = scaled(&mut next, step, factors);
+            let (mut product, mut before) = scaled(&mut next, step, factors);
             if next.step_promises(&product).is_ok() && takes(&next, &product) {
+                for side in 0..2 {
+                    let worth = turns(&next, &product, side);
+                    before.extend(turn(&mut next, &mut product, side, worth));
+                }
                 steps.extend(before);
                 steps.push(product);
                 out = Some(next);
@@ -85,6 +96,45 @@ fn scaled(graph: &mut FusedGraph, product: &Step, factors: [Factor; 2]) -> (Step
     let acc = product.expr.nodes().iter().find(|n| n.op == Op::Acc).map(|n| expr.cast(sum, n.dtype));
     let result = expr.append(&product.expr, acc, |e, i, t| e.input(i as usize + 2, t));
     (Step { kind: StepKind::Scaled(kind), inputs, expr: expr.finish(result), ..product.clone() }, before)
+}
+
+/// Puts the scales of neighbouring lines of a factor side by side where those along the depth are: of constants, and of others where that is
+/// `worth` the step that is given.
+fn turn(graph: &mut FusedGraph, product: &mut Step, side: usize, worth: bool) -> Option<Step> {
+    let access = product.inputs[2 + side].clone();
+    let (from, r) = (graph.tensor(access.tensor).clone(), access.view.rank());
+    let (line, deep) = if side == 0 { (r - 2, r - 1) } else { (r - 1, r - 2) };
+    let constant = if let Role::Constant(data) = &from.role { Some(data) } else { None };
+    if access.view.strides[deep] != 1 || access.view.strides[line] == 1 || constant.is_none() && !worth {
+        return None;
+    }
+    // Batches that are one stay one.
+    let mut order: Vec<usize> = (0..r - 2).filter(|d| access.view.strides[*d] != 0).collect();
+    order.extend([deep, line]);
+    let of = |list: &[i64]| order.iter().map(|d| list[*d]).collect::<Vec<_>>();
+    let dims: Vec<usize> = order.iter().map(|d| access.view.dims[*d]).collect();
+    let walk = View { offset: access.view.offset, dims: dims.clone(), strides: of(&access.view.strides) };
+    let role = match constant {
+        Some(data) => {
+            let bytes = data.bytes();
+            let mut turned = Vec::with_capacity(walk.len());
+            each(&dims, |c| turned.push(bytes[walk.at(c) as usize]));
+            Role::Constant(HostTensor::new(from.dtype, &dims, turned).ok()?)
+        }
+        None => Role::Intermediate,
+    };
+    let step = constant.is_none();
+    let tensor = graph.add_tensor(Tensor { name: from.name, dtype: from.dtype, shape: dims.clone(), role });
+    let mut strides = vec![0; r];
+    order.iter().zip(dense_strides(&dims)).for_each(|(d, s)| strides[*d] = s);
+    product.inputs[2 + side] = Access::new(tensor, View { offset: 0, dims: access.view.dims.clone(), strides });
+    step.then(|| Step {
+        name: product.name.clone(),
+        kind: StepKind::Pointwise,
+        inputs: vec![Access::new(access.tensor, walk)],
+        expr: Expr::copy(from.dtype),
+        output: Access::new(tensor, View::dense(&dims)),
+    })
 }
 
 /// Factor `i` of a product as codes and scales.

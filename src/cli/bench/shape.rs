@@ -232,6 +232,7 @@ pub fn blocks(factors: [DType; 2], [m, n, k, batch]: [usize; 4], layout: Layout)
         push(&mut model, "Transpose", &["b"], "turned", &[]);
     }
     push(&mut model, "MatMul", &["a", if b { "turned" } else { "b" }], "y", &[]);
+    model.expand();
     Some(Shaped { model, product: Some([m, n, k, batch].map(|x| x as f64)), conv: None })
 }
 
