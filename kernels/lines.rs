@@ -189,6 +189,13 @@ impl Shape {
         }
     }
 
+    /// Whether workitems that walk lines as columns hold them; none where they are not walked so.
+    pub fn are_held_columns(&self, target: Target) -> Option<bool> {
+        let (_, team) = self.columns.filter(|_| !self.dense).and_then(|row| self.as_columns(row, target))?;
+        let own = (self.length as u32).div_ceil(team);
+        Some(self.chunks(team) >= own)
+    }
+
     /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
     /// units have enough to do; none where a line's neighbours are too few.
     fn as_columns(&self, row: usize, target: Target) -> Option<(u32, u32)> {

@@ -20,6 +20,7 @@ mod float;
 mod fragment;
 mod gates;
 mod gemm;
+mod grouped;
 mod halves;
 mod integer;
 mod inverse;
@@ -55,6 +56,7 @@ mod topk;
 mod trig;
 mod tuning;
 mod turned;
+mod unzipped;
 mod values;
 mod vector;
 mod winograd;
@@ -400,7 +402,7 @@ pub fn lower(
     }
     let sized = sized::fits(graph, step);
     let step = if sized { step } else { &origin::relative(graph, step) };
-    let cx = Cx { graph, step, target, tuning, name };
+    let cx = Cx { graph, step, target, tuning, name, moves: false };
     let kernels = match &step.kind {
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
@@ -434,16 +436,19 @@ struct Cx<'a> {
     target: Target,
     tuning: &'a Tuning,
     name: &'a str,
+    /// Nothing is computed: elements are moved as the bits that they are.
+    moves: bool,
 }
 
 /// That of a step without a name.
 fn cx<'a>(graph: &'a FusedGraph, step: &'a Step, target: Target, tuning: &'a Tuning) -> Cx<'a> {
-    Cx { graph, step, target, tuning, name: "" }
+    Cx { graph, step, target, tuning, name: "", moves: false }
 }
 
 impl Cx<'_> {
     fn dtype(&self, arg: Arg) -> DType {
-        self.graph.tensor(self.tensor(arg)).dtype
+        let t = self.graph.tensor(self.tensor(arg)).dtype;
+        if self.moves { values::bits(t) } else { t }
     }
     fn tensor(&self, arg: Arg) -> TensorId {
         match arg {

@@ -10,8 +10,10 @@ use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::Res;
 use super::turned::Turned;
+use super::unzipped::Unzipped;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
+use crate::graph::expr::Op;
 use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step};
 use crate::graph::view::View;
 use crate::mir::{Builder, Gen, Part, Type};
@@ -53,7 +55,20 @@ struct Share {
     rounds: usize,
 }
 
+/// The step moves elements and computes nothing of them.
+fn moves(cx: &Cx) -> bool {
+    let [node] = cx.step.expr.nodes() else { return false };
+    let Op::Input(i) = node.op else { return false };
+    let from = &cx.step.inputs[i as usize];
+    let zero = from.guard.as_ref().is_none_or(|g| g.fill.as_f64() == 0.0);
+    zero && cx.dtype(Arg::Input(i as usize)) == cx.dtype(Arg::Output)
+}
+
 pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
+    let cx = &Cx { moves: moves(cx), ..*cx };
+    if let Some(unzipped) = Unzipped::of(cx) {
+        return unzipped.lower(cx);
+    }
     if let Some(turned) = Turned::of(cx) {
         return turned.lower(cx);
     }

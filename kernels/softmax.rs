@@ -3,6 +3,7 @@
 
 use super::error::{Reason, Res};
 use super::float::Float;
+use super::grouped::Grouped;
 use super::lines::{Chunk, Lines, Place, Shape};
 use super::pieces::{self, Pieces};
 use super::values::{self, Value};
@@ -265,6 +266,9 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
 
 /// Normalisation over the last `axes` dimensions: mean, variance around it, result.
 pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
+    if let Some(found) = Grouped::of(cx, axes) {
+        return found.lower(cx, epsilon, center);
+    }
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;
     if let Some(found) = Pieces::of(cx, outer, pieces::NORMALIZED) {

@@ -60,6 +60,15 @@ pub(super) fn kind(t: DType) -> Kind {
     }
 }
 
+/// The type whose elements move as those of another do, without being converted.
+pub(super) fn bits(t: DType) -> DType {
+    match (kind(t), t.size()) {
+        (Kind::Float | Kind::Bool, 1) => DType::U8,
+        (Kind::Float, 2) => DType::U16,
+        _ => t,
+    }
+}
+
 /// The type of an element in memory.
 pub(super) fn stored(t: DType) -> Type {
     match t {

@@ -221,6 +221,11 @@ impl Machine {
         }
     }
 
+    /// What a launch has read or written so much of is still in a cache for the next.
+    pub fn keeps(&self, bytes: f64) -> bool {
+        self.one_cache && self.takes_results && bytes < self.cache
+    }
+
     /// Lanes of a wave.
     pub fn lanes(&self) -> u32 {
         self.target.info().wave_size

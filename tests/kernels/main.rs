@@ -5,6 +5,7 @@ mod support;
 
 mod bytes;
 mod caches;
+mod channels;
 mod decoding;
 mod direct;
 mod divided;

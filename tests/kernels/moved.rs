@@ -2,7 +2,7 @@
 //! softmax and normalisations along dimensions that lie apart, short lines. Emulated devices in strict mode against the f64
 //! interpreter of the fused graph, on extents around those of tiles, and on sizes for which workitems take several elements.
 
-use crate::support::agree::{close, finish, outputs};
+use crate::support::agree::{close, finish, outputs, outputs_on};
 use crate::support::build::{Builder, int, ints, text};
 use barewave::graph::fused::{Role, Tensor};
 use barewave::onnx::Attribute;
@@ -237,4 +237,89 @@ fn neighbours_of_a_larger_image() {
             outputs(&b, &format!("{dtype} {mode}"), most);
         }
     }
+}
+
+/// Pixels of blocks that go to channels, and channels that come last and go first: moved, and added to what is the same for all, for each channel,
+/// or for each pixel.
+#[test]
+fn few_coordinates_between_neighbours() {
+    let targets = ["gfx803", "gfx902", "gfx906", "gfx90a", "gfx942", "gfx1010", "gfx1036", "gfx1103", "gfx1201"];
+    let types = [
+        DType::F32,
+        DType::F16,
+        DType::I8,
+        DType::BF16,
+        DType::F64,
+        DType::U8,
+        DType::I64,
+        DType::Bool,
+        DType::I16,
+        DType::I32,
+    ];
+    let cases = [
+        ([1, 3, 192, 128], 2),
+        ([2, 2, 96, 144], 3),
+        ([1, 2, 128, 256], 4),
+        ([1, 1, 128, 192], 8),
+        ([1, 5, 60, 70], 5),
+    ];
+    for (i, (shape, block)) in cases.into_iter().enumerate() {
+        for (j, dtype) in types.into_iter().enumerate() {
+            let [n, c, h, w] = shape;
+            let (rows, columns) = (h / block, w / block);
+            let way = if dtype == DType::Bool { 0 } else { (i + j) % 4 };
+            let mut b = Builder::new(19, (10 * i + j) as u64);
+            let most = if dtype == DType::Bool { 2 } else { 60 };
+            let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(most) as f64).collect();
+            let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+            let mut y = b.node("SpaceToDepth", &[&x], &[("blocksize", int(block as i64))]);
+            let given = [n, block * block * c, rows, columns];
+            let beside = match way {
+                1 => vec![1],
+                2 => vec![given[1], 1, 1],
+                _ => vec![rows, columns],
+            };
+            let added: Vec<f64> = (0..beside.iter().product()).map(|_| b.below(60) as f64).collect();
+            if way > 0 {
+                let other = b.input_of(HostTensor::from_f64(dtype, &beside, &added));
+                y = b.node("Add", &[&y, &other], &[]);
+            }
+            finish(&mut b, "", &[y]);
+            let what = format!("blocks of {block}, {shape:?} of {dtype}, way {way}");
+            let got = outputs_on(&b, &what, 0.0, &targets).remove(0);
+            let mut want = Vec::new();
+            for (image, channel, row, column) in places(given) {
+                let (part, from) = (channel / c, channel % c);
+                let at = ((image * c + from) * h + row * block + part / block) * w + column * block + part % block;
+                let more = match way {
+                    0 => 0.0,
+                    1 => added[0],
+                    2 => added[channel],
+                    _ => added[row * columns + column],
+                };
+                want.push(data[at] + more);
+            }
+            close(&got.to_f64(), &want, 0.0, &what);
+        }
+    }
+    for (j, dtype) in types.into_iter().enumerate() {
+        let channels = [2, 3, 5, 6][j % 4];
+        let mut b = Builder::new(19, j as u64);
+        let shape = [2, 60, 104, channels];
+        let most = if dtype == DType::Bool { 2 } else { 100 };
+        let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(most) as f64).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+        let y = b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]);
+        finish(&mut b, "", &[y]);
+        let what = format!("{channels} channels of {dtype}");
+        let got = outputs_on(&b, &what, 0.0, &targets).remove(0);
+        let given = places([2, channels, 60, 104]);
+        let want: Vec<f64> = given.map(|(n, c, h, w)| data[((n * 60 + h) * 104 + w) * channels + c]).collect();
+        close(&got.to_f64(), &want, 0.0, &what);
+    }
+}
+
+/// All coordinates of a tensor, in order.
+fn places([n, c, h, w]: [usize; 4]) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+    (0..n).flat_map(move |n| (0..c).flat_map(move |c| (0..h).flat_map(move |h| (0..w).map(move |w| (n, c, h, w)))))
 }

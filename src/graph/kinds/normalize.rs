@@ -69,6 +69,7 @@ impl Kind for Normalize {
 
     fn collapse(&self, step: &mut Step) {
         let (n, rank) = (self.axes, step.output.view.rank());
+        in_memory_order(step, rank - n);
         let views: Vec<&View> = step.inputs.iter().chain([&step.output]).map(|a| &a.view).collect();
         let axes = groups(&views, rank - n..rank).len().max(1);
         merge(step, rank - n..rank, true);
@@ -78,5 +79,18 @@ impl Kind for Normalize {
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "    over the last {}, epsilon {:e}, center {}", self.axes, self.epsilon, self.center)
+    }
+}
+
+/// Puts the dimensions that are normalised over, in whatever order, in that of the operand's memory.
+fn in_memory_order(step: &mut Step, outer: usize) {
+    let x = &step.inputs[0].view;
+    let mut order: Vec<usize> = (0..x.rank()).collect();
+    order[outer..].sort_by_key(|d| std::cmp::Reverse(x.strides[*d].abs()));
+    let plain = step.inputs.iter().chain([&step.output]).all(|a| a.is_plain());
+    if plain && !order.is_sorted() {
+        for a in step.inputs.iter_mut().chain([&mut step.output]) {
+            a.view = a.view.permuted(&order);
+        }
     }
 }

@@ -1,0 +1,777 @@
+//! Normalisations of groups of neighbouring channels where channels come last: group and instance normalisation of images in that
+//! order.
+//!
+//! There a line (a group's channels of all points) lies in short runs, one for each point. So a workgroup takes a *band*, whole groups
+//! that make up whole lines of caches, of a piece of the points: neighbouring workitems load neighbouring channels, and each keeps its
+//! channels of several points in registers. What it has of a group meets in LDS: the sums, and the squares of differences from
+//! the mean that they give.
+//!
+//! Where a workgroup holds a band of all points that is all, and memory is read once. Else the first of two kernels leaves the mean and
+//! the sum of squares of each group of each piece in the step's workspace, and each workgroup of the second puts together those of its groups
+//! while its elements come, by the formula of Chan, Golub and LeVeque (1979), as [`pieces`](super::pieces) does.
+
+use super::address::{self, Offset};
+use super::choice::Machine;
+use super::error::{Reason, Res};
+use super::float::Float;
+use super::lines::{Shape, part_offset};
+use super::values::{self, Value};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
+use crate::graph::view::View;
+use crate::mir::{Buffer, Gen, Part, Type};
+use crate::tensor::DType;
+use std::num::NonZero;
+
+/// Bytes of a group's channels of a point from which on lines are walked by themselves.
+const SHORT: usize = 256;
+
+/// Workitems of a workgroup, elements that each holds at most, and bytes of one access.
+const WORKGROUPS: [u32; 3] = [256, 512, 1024];
+const HELD: u32 = 64;
+const WIDEST: usize = 16;
+
+/// Numbers that a workitem reads from LDS at once.
+const READ: usize = 8;
+
+/// Pieces that a workitem puts together at most.
+const MOST_PIECES: u32 = 16;
+
+/// Elements of operands that a workitem loads before it stores what comes of them.
+const AHEAD: u32 = 32;
+
+/// Bytes of what second-level caches keep together.
+const LINE: usize = 128;
+
+/// Workitems that a compute unit has at once, about.
+const RESIDENT: u32 = 1024;
+
+/// Time that bytes take from a cache before memory, over what they take from there.
+const KEPT: f64 = 0.4;
+
+/// Points of single channels up to which these are walked as columns, where there is one second-level cache: it has most of what they read again.
+const COLUMNS: usize = 4096;
+
+/// Instructions of a workitem for an element beside the expression's, around that, for each of its channels and for each number that it adds for its team. Counted.
+const INSTRUCTIONS: f64 = 8.0;
+const AROUND: f64 = 150.0;
+const OF_A_CHANNEL: f64 = 20.0;
+const OF_A_NUMBER: f64 = 12.0;
+
+/// Registers of a workitem besides those of its elements: for each of its channels, and others.
+const FOR_A_CHANNEL: u32 = 4;
+const OTHERS: u32 = 40;
+
+/// Bytes that a piece leaves of a group.
+const LEFT: usize = 8;
+
+/// How an access lies.
+struct Lie {
+    /// Dimensions outside of groups and channels.
+    outer: View,
+    /// Groups, and channels of each.
+    channels: View,
+    /// Points.
+    points: View,
+}
+
+impl Lie {
+    /// Elements from a channel to the next, where that is the same in a group and from one to the next.
+    fn step(&self) -> Option<i64> {
+        let (dims, strides) = (&self.channels.dims, &self.channels.strides);
+        match dims[1] {
+            1 => Some(strides[0]),
+            n => (strides[0] == strides[1] * n as i64).then_some(strides[1]),
+        }
+    }
+    /// So many neighbouring channels lie together at whole words, or where their bytes say.
+    fn is_dense(&self, t: DType, width: u32) -> bool {
+        let whole = |n: i64| (n * t.size() as i64) % (width as usize * t.size()).min(4) as i64 == 0;
+        let others = self.outer.strides.iter().chain(&self.points.strides);
+        self.step() == Some(1) && whole(self.outer.offset) && others.copied().all(whole)
+    }
+    /// All points have the same.
+    fn is_same(&self) -> bool {
+        self.points.strides.iter().all(|s| *s == 0)
+    }
+}
+
+/// How the workgroups take groups and points.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// Channels that a workitem takes together.
+    width: u32,
+    /// Channels of a band, and how many bands.
+    band: u32,
+    bands: u32,
+    workgroup: u32,
+    /// Points that a workgroup has at a time, and how many times.
+    abreast: u32,
+    turns: u32,
+    /// Pieces of the points.
+    pieces: u32,
+}
+
+impl Plan {
+    /// Workitems of the team that takes one of so many groups of a band.
+    fn members(&self, groups: u32, wave: u32) -> u32 {
+        (1 << (self.workgroup / groups).ilog2()).min(wave)
+    }
+}
+
+/// A step that is computed this way.
+pub(super) struct Grouped {
+    axes: usize,
+    /// The dimension of groups, and that of a group's channels where it has several.
+    groups: usize,
+    channels: Option<usize>,
+    /// Channels of a group.
+    each: u32,
+    /// Points, and what is outside of groups.
+    points: usize,
+    outer: usize,
+    plan: Plan,
+}
+
+/// What a kernel does of it.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    /// All.
+    Whole,
+    /// Leaves means and sums of squares.
+    Find,
+    /// Puts these together and gives results.
+    Write,
+}
+
+/// Where a workitem is.
+struct Place {
+    /// The image, its coordinates, the piece of it, and the band.
+    image: Part,
+    outer: Vec<Option<Part>>,
+    piece: Part,
+    band: Part,
+    /// First channel of the workitem, in the band and of all, and its first point.
+    own: Part,
+    channel: Part,
+    point: Part,
+    /// Lanes that have a point in each turn; none where all have.
+    inside: Vec<Option<Part>>,
+    /// Workitems of a team, which takes a group of the band: its number, the group, and the number of the workitem in it.
+    members: u32,
+    team: Part,
+    group: Part,
+    member: Part,
+    /// LDS for what workitems have, and for what teams have found.
+    elements: u32,
+    found: u32,
+}
+
+/// An access that a kernel walks.
+struct Walked {
+    arg: Arg,
+    t: DType,
+    lie: Lie,
+    /// Where the workitem's channels are, of its first point where points are evenly apart: one place where channels lie together, or are the same.
+    bases: Vec<Offset>,
+}
+
+impl Grouped {
+    /// How the step is computed this way, where its lines lie so.
+    pub fn of(cx: &Cx, axes: usize) -> Option<Grouped> {
+        let input = &cx.step.inputs[0].view;
+        let rank = input.rank();
+        let t = cx.dtype(Arg::Input(0));
+        if values::kind(t) != values::Kind::Float
+            || !cx.step.inputs.iter().chain([&cx.step.output]).all(|a| a.is_plain())
+        {
+            return None;
+        }
+        let channels = (rank - axes..rank).rfind(|d| input.dims[*d] > 1 && input.strides[*d] == 1);
+        let each = channels.map_or(1, |d| input.dims[d]);
+        let groups = (0..rank - axes).find(|d| input.dims[*d] > 1 && input.strides[*d] == each as i64)?;
+        let points = (rank - axes..rank).filter(|d| Some(*d) != channels).map(|d| input.dims[d]).product::<usize>();
+        let outer = (0..rank - axes).filter(|d| *d != groups).map(|d| input.dims[d]).product();
+        let machine = Machine::of(cx.target);
+        let as_columns = || {
+            let accesses = [(t, input)];
+            let shape = Shape::of(&accesses, rank - axes, input.dims[..rank - axes].iter().product(), true).ok()?;
+            shape.are_held_columns(cx.target)
+        };
+        let columns =
+            channels.is_none() && as_columns().is_some_and(|held| held || (machine.one_cache && points <= COLUMNS));
+        if points < 2 || each * t.size() >= SHORT || columns {
+            return None;
+        }
+        let plan = Plan { width: 1, band: 0, bands: 0, workgroup: 0, abreast: 0, turns: 0, pieces: 0 };
+        let mut found = Grouped { axes, groups, channels, each: each as u32, points, outer, plan };
+        found.plan = found.plan(cx, input.dims[groups])?;
+        Some(found)
+    }
+
+    /// How an access lies.
+    fn lie(&self, view: &View) -> Lie {
+        let rank = view.rank();
+        let of = |offset: i64, list: &[usize]| View {
+            offset,
+            dims: list.iter().map(|d| view.dims[*d]).collect(),
+            strides: list.iter().map(|d| view.strides[*d]).collect(),
+        };
+        let outer: Vec<usize> = (0..rank - self.axes).filter(|d| *d != self.groups).collect();
+        let points: Vec<usize> = (rank - self.axes..rank).filter(|d| Some(*d) != self.channels).collect();
+        let mut channels = of(0, &[self.groups]);
+        channels.dims.push(self.channels.map_or(1, |d| view.dims[d]));
+        channels.strides.push(self.channels.map_or(0, |d| view.strides[d]));
+        let mut apart = of(0, &[]);
+        for d in points.into_iter().filter(|d| view.dims[*d] > 1) {
+            let (n, stride) = (view.dims[d], view.strides[d]);
+            match (apart.dims.last_mut(), apart.strides.last_mut()) {
+                (Some(many), Some(s)) if *s == stride * n as i64 => (*many, *s) = (*many * n, stride),
+                _ => {
+                    apart.dims.push(n);
+                    apart.strides.push(stride);
+                }
+            }
+        }
+        Lie { outer: of(view.offset, &outer), channels, points: apart }
+    }
+
+    /// The accesses that are walked: operand 0, those of the expression, the result.
+    fn accesses(&self, cx: &Cx) -> Vec<(Arg, DType, Lie)> {
+        let others = epilogue::operands(cx).into_iter().filter(|i| *i > 0);
+        let inputs = [0].into_iter().chain(others).map(|i| (Arg::Input(i), &cx.step.inputs[i].view));
+        let all = inputs.chain([(Arg::Output, &cx.step.output.view)]);
+        all.map(|(arg, view)| (arg, cx.dtype(arg), self.lie(view))).collect()
+    }
+
+    /// The plan that takes least time, if operand and result lie as it needs.
+    fn plan(&self, cx: &Cx, groups: usize) -> Option<Plan> {
+        let machine = Machine::of(cx.target);
+        let (cus, wave, simds) = (cx.target.cus(), cx.target.info().wave_size, cx.target.info().simds);
+        let accesses = self.accesses(cx);
+        let channels = groups as u32 * self.each;
+        let (t, to) = (accesses[0].1, cx.dtype(Arg::Output));
+        let size = t.size().max(to.size());
+        let dense = |width: u32| {
+            let ends = [&accesses[0], &accesses[accesses.len() - 1]];
+            width as usize * size <= WIDEST && ends.iter().all(|(_, t, lie)| lie.is_dense(*t, width))
+        };
+        let all = (self.outer * self.points * channels as usize) as f64;
+        let moved: f64 = accesses[1..].iter().filter(|a| !a.2.is_same()).map(|a| all * a.1.size() as f64).sum();
+        let read = all * t.size() as f64;
+        let work = (INSTRUCTIONS + epilogue::clocks(cx) / machine.issue) * machine.issue;
+        let clocks = |p: &Plan| {
+            let workgroups = f64::from(p.bands * p.pieces) * self.outer as f64;
+            // Parts of lines at a band's sides come for the next one again.
+            let bytes = p.band as usize * t.size();
+            let whole =
+                p.bands == 1 || bytes.is_multiple_of(LINE) && (channels as usize * t.size()).is_multiple_of(LINE);
+            let touched = if whole { 1.0 } else { (bytes + LINE - t.size()) as f64 / bytes as f64 };
+            let of_memory = if machine.one_cache { 1.0 } else { touched };
+            let passes = if p.pieces > 1 { 2.0 } else { 1.0 };
+            let again = if machine.keeps(read + moved) { KEPT } else { 1.0 };
+            let memory = (read + (passes - 1.0) * again * read + moved) * of_memory / machine.memory;
+            // What all pieces have left of a band's groups, each workgroup reads.
+            let left = if p.pieces > 1 { f64::from(p.band / self.each * p.pieces) } else { 0.0 };
+            let l2 = ((passes * read + moved) * touched + workgroups * left * LEFT as f64) / machine.l2;
+            let used = f64::from(p.band / p.width * p.abreast) / f64::from(p.workgroup);
+            let waves = f64::from(p.workgroup / wave);
+            // Two sums over a team, or what it puts together.
+            let members = p.members(p.band / self.each, wave);
+            let of_group = if self.each.is_multiple_of(p.width) { self.each / p.width } else { self.each };
+            let read_again = f64::from((p.abreast * of_group).div_ceil(members)) * 2.0;
+            let joined = if p.pieces > 1 { f64::from(p.pieces.div_ceil(members)) } else { 0.0 };
+            let around = AROUND + f64::from(p.width) * OF_A_CHANNEL + (read_again + joined) * OF_A_NUMBER;
+            let around = around * machine.issue;
+            let own = (f64::from(p.turns * p.width) * work + around) * waves / f64::from(simds);
+            let resident = f64::from((RESIDENT / p.workgroup).max(1));
+            let rounds = (workgroups / (f64::from(cus) * resident)).ceil();
+            let last = (workgroups / f64::from(cus)).min(resident).max(1.0);
+            let alone = rounds * (own * last + machine.answer(read) + machine.ends);
+            let busy = passes * own * workgroups / f64::from(cus);
+            let launches = (passes - 1.0) * (machine.launch + machine.ends);
+            memory.max(l2).max(busy / used.max(0.1)).max(passes * alone) + launches
+        };
+        let mut best: Option<(f64, Plan)> = None;
+        for width in [8u32, 4, 2, 1].into_iter().filter(|n| dense(*n)) {
+            for bands in (1..=groups as u32).filter(|n| (groups as u32).is_multiple_of(*n)) {
+                let band = channels / bands;
+                if !band.is_multiple_of(width) {
+                    continue;
+                }
+                let across = band / width;
+                let fits = |n: &u32| *n >= across && *n >= groups as u32 / bands && *n * width <= 4096;
+                for workgroup in WORKGROUPS.into_iter().filter(fits) {
+                    let abreast = workgroup / across;
+                    // A workgroup's waves have to fit a compute unit.
+                    let waves = (workgroup / wave).div_ceil(simds);
+                    let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().max_vgprs);
+                    let free = registers.saturating_sub(OTHERS + FOR_A_CHANNEL * width);
+                    let most = HELD.min(free) / width;
+                    if most == 0 {
+                        continue;
+                    }
+                    let needed = (self.points as u32).div_ceil(abreast);
+                    // As many points as fit, in pieces of about the same size.
+                    for most in [most, most / 2, most / 4] {
+                        let pieces = needed.div_ceil(most.max(1));
+                        let turns = needed.div_ceil(pieces);
+                        let pieces = needed.div_ceil(turns);
+                        let plan = Plan { width, band, bands, workgroup, abreast, turns, pieces };
+                        let time = clocks(&plan);
+                        let few = self.outer * groups * pieces as usize * LEFT <= super::MAX_TENSOR_BYTES / 4
+                            && pieces.div_ceil(plan.members(band / self.each, wave)) <= MOST_PIECES;
+                        if few && best.is_none_or(|b| time < b.0) {
+                            best = Some((time, plan));
+                        }
+                    }
+                }
+            }
+            if best.is_some() {
+                break;
+            }
+        }
+        best.map(|b| b.1)
+    }
+
+    /// Bytes that all pieces leave.
+    fn bytes(&self) -> usize {
+        self.outer * (self.plan.bands * self.plan.band / self.each * self.plan.pieces) as usize * LEFT
+    }
+
+    /// The kernels.
+    pub fn lower(&self, cx: &Cx, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
+        if self.plan.pieces == 1 {
+            return Ok(vec![self.kernel(cx, Stage::Whole, epsilon, center)?]);
+        }
+        Ok(vec![self.kernel(cx, Stage::Find, epsilon, center)?, self.kernel(cx, Stage::Write, epsilon, center)?])
+    }
+
+    /// Points of a piece.
+    fn of_piece(&self) -> u32 {
+        self.plan.abreast * self.plan.turns
+    }
+
+    /// The kernel of a stage.
+    fn kernel(&self, cx: &Cx, stage: Stage, epsilon: f32, center: bool) -> Res<Kernel> {
+        let mut w = cx.kernel(self.plan.workgroup);
+        let accesses = self.accesses(cx).into_iter().filter(|a| stage != Stage::Find || a.0 == Arg::Input(0));
+        let accesses: Vec<_> = accesses.collect();
+        for (arg, ..) in &accesses {
+            w.buffer(cx, *arg)?;
+        }
+        let left = (stage != Stage::Whole).then(|| w.workspace(self.bytes()));
+        let place = self.begin(&mut w, cx);
+        let walked: Vec<Walked> = accesses.into_iter().map(|a| self.walked(&mut w, &place, a)).collect();
+        let mut held = Vec::new();
+        for turn in 0..self.plan.turns {
+            let list = self.load(&mut w, cx, &walked[0], &place, turn)?;
+            held.push(list.into_iter().map(|x| x.whole(&mut w.b)).collect::<Vec<Part>>());
+        }
+        let [means, factors] = match (stage, left) {
+            (Stage::Write, Some(left)) => {
+                let [mean, variance] = self.join(&mut w, &place, left, center)?;
+                let factor = reciprocal_root(&mut w, variance, epsilon);
+                [center.then(|| self.spread(&mut w, &place, mean, 0)), Some(self.spread(&mut w, &place, factor, 1))]
+            }
+            (_, left) => {
+                let (means, [mean, squares]) = self.find(&mut w, &place, &held, center)?;
+                if let Some(left) = left {
+                    self.leave(&mut w, &place, left, [mean, squares]);
+                    [None, None]
+                } else {
+                    let scale = Float(Type::F32).constant(&mut w.b, 1.0 / (self.points as f64 * f64::from(self.each)));
+                    let variance = Float(Type::F32).op(&mut w.b, Gen::Mul, scale, squares);
+                    let factor = reciprocal_root(&mut w, variance, epsilon);
+                    [means, Some(self.spread(&mut w, &place, factor, 1))]
+                }
+            }
+        };
+        if let Some(factors) = factors {
+            self.write(&mut w, cx, &place, &walked, &held, means.as_deref(), &factors)?;
+        }
+        let workspace = if left.is_some() { self.bytes() } else { 0 };
+        let grid = [self.outer as u32 * self.plan.pieces * self.plan.bands, 1, 1];
+        Ok(Kernel { workspace, ..w.finish(grid, 4 * cx.step.output.view.len() as u64) })
+    }
+
+    /// Groups of a band.
+    fn of_band(&self) -> u32 {
+        self.plan.band / self.each
+    }
+
+    /// Where the workitem is.
+    fn begin(&self, w: &mut Writer, cx: &Cx) -> Place {
+        let p = &self.plan;
+        let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
+        let (rest, band) = w.b.divmod(group, p.bands);
+        let (image, piece) = w.b.divmod(rest, p.pieces);
+        let outer = self.lie(&cx.step.inputs[0].view).outer;
+        let outer = address::coordinates(&mut w.b, image, &outer.dims);
+        let across = p.band / p.width;
+        let (row, column) = w.b.divmod(item, across);
+        let own = w.b.mul(column, p.width);
+        let channel = w.b.mad(band, p.band, own);
+        let point = w.b.mad(piece, self.of_piece(), row);
+        let busy = (across * p.abreast < p.workgroup)
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[p.abreast.into(), row.into()]));
+        let open = self.points as u32 != self.of_piece() * p.pieces;
+        let inside = (0..p.turns).map(|turn| {
+            let limit = (self.points as u32).saturating_sub(turn * p.abreast);
+            let there = open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), point.into()]));
+            match (busy, there) {
+                (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
+                (x, y) => x.or(y),
+            }
+        });
+        let inside = inside.collect();
+        let members = p.members(self.of_band(), w.b.wave_size());
+        let team = w.b.shr(item, members.trailing_zeros());
+        let member = w.b.and(item, members - 1);
+        let last = w.b.to_vector(self.of_band() - 1);
+        let own_group = w.b.op(Gen::Min.of(Type::U32), &[team.into(), last.into()]);
+        let elements = w.b.lds(p.workgroup * self.sums()[0] * 4);
+        let found = w.b.lds(p.workgroup * 8);
+        Place {
+            image,
+            outer,
+            piece,
+            band,
+            own,
+            channel,
+            point,
+            inside,
+            members,
+            team,
+            group: own_group,
+            member,
+            elements,
+            found,
+        }
+    }
+
+    /// Prepares an access.
+    fn walked(&self, w: &mut Writer, place: &Place, (arg, t, lie): (Arg, DType, Lie)) -> Walked {
+        let (size, width) = (t.size(), self.plan.width);
+        let mut base = address::offset(&mut w.b, &lie.outer, size, &place.outer);
+        if let [stride] = lie.points.strides[..]
+            && stride != 0
+        {
+            let of_point = part_offset(w, &lie.points, size, 0..1, place.point, false);
+            base = address::add(&mut w.b, base, of_point);
+        }
+        let step = lie.step();
+        let together = step == Some(0) || lie.is_dense(t, width);
+        let bases = (0..if together { 1 } else { width }).map(|e| {
+            let channel = if e > 0 { w.b.add(place.channel, e) } else { place.channel };
+            let at = match step {
+                Some(0) => Offset { reg: None, imm: 0 },
+                Some(step) => Offset { reg: Some(w.b.mul(channel, (step * size as i64) as i32)), imm: 0 },
+                None => part_offset(w, &lie.channels, size, 0..2, channel, false),
+            };
+            address::add(&mut w.b, base, at)
+        });
+        let bases = bases.collect();
+        Walked { arg, t, lie, bases }
+    }
+
+    /// Where an access has the channels of the point of a turn; lanes without one are masked, but for what is the same for all.
+    fn places(&self, w: &mut Writer, a: &Walked, place: &Place, turn: u32) -> Vec<Offset> {
+        let (size, ahead) = (a.t.size(), turn * self.plan.abreast);
+        let of_point = match a.lie.points.strides[..] {
+            _ if a.lie.is_same() => Offset { reg: None, imm: 0 },
+            [stride] => Offset { reg: None, imm: (i64::from(ahead) * stride * size as i64) as u32 },
+            _ => {
+                let point = if ahead > 0 { w.b.add(place.point, ahead) } else { place.point };
+                part_offset(w, &a.lie.points, size, 0..a.lie.points.rank(), point, false)
+            }
+        };
+        let inside = place.inside[turn as usize].filter(|_| !a.lie.is_same());
+        let mut places = Vec::new();
+        for base in &a.bases {
+            let mut at = address::add(&mut w.b, *base, of_point);
+            if let Some(mask) = inside {
+                let reg = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(mask, reg));
+            }
+            places.push(at);
+        }
+        places
+    }
+
+    /// The workitem's channels of a turn's point, or what serves for all.
+    fn load(&self, w: &mut Writer, cx: &Cx, a: &Walked, place: &Place, turn: u32) -> Res<Vec<Value>> {
+        let buf = w.buffer(cx, a.arg)?;
+        let places = self.places(w, a, place, turn);
+        Ok(match places[..] {
+            [at] if a.lie.step() == Some(0) => vec![values::load(&mut w.b, a.t, buf, at)],
+            [at] => values::load_some(&mut w.b, a.t, buf, at, self.plan.width),
+            _ => places.into_iter().map(|at| values::load(&mut w.b, a.t, buf, at)).collect(),
+        })
+    }
+
+    /// Elements of a group that the piece has.
+    fn count(&self, w: &mut Writer, place: &Place, number: impl Fn(u32) -> f64) -> Part {
+        let p = &self.plan;
+        let float = Float(Type::F32);
+        let whole = float.held(&mut w.b, number(self.of_piece() * self.each));
+        if self.points as u32 == self.of_piece() * p.pieces {
+            return whole;
+        }
+        let rest = self.points as u32 - (p.pieces - 1) * self.of_piece();
+        let rest = float.held(&mut w.b, number(rest * self.each));
+        let piece = w.b.to_vector(place.piece);
+        let last = w.b.op(Gen::CmpEq.of(Type::U32), &[(p.pieces - 1).into(), piece.into()]);
+        w.b.select(last, rest, whole)
+    }
+
+    /// Sums that a workitem leaves for its team, and how many of a point are of the same group: of its channels together where they are
+    /// of one group.
+    fn sums(&self) -> [u32; 2] {
+        let p = &self.plan;
+        if self.each.is_multiple_of(p.width) { [1, self.each / p.width] } else { [p.width, self.each] }
+    }
+
+    /// The sum over a team's group of what workitems have of their channels.
+    fn gather(&self, w: &mut Writer, place: &Place, own: &[Part]) -> Res<Part> {
+        let (p, float) = (&self.plan, Float(Type::F32));
+        let ([sums, of_group], item) = (self.sums(), w.b.workitem_id());
+        let merge = lanes::by(Gen::Add, Type::F32);
+        let own = match sums {
+            1 => lanes::folded(w, own.iter().map(|x| vec![*x]).collect(), &merge)?,
+            _ => own.to_vec(),
+        };
+        let home = w.b.mul(item, sums * 4);
+        for (i, some) in (0u32..).zip(own.chunks(4)) {
+            let data = w.b.v(some.len() as u8);
+            (0u8..).zip(some).for_each(|(e, x)| w.b.copy_into(data.dword(e), *x));
+            w.b.lds_write(home, data, place.elements + 16 * i);
+        }
+        w.b.barrier();
+        let all = p.abreast * of_group;
+        let pitch = p.band / p.width * sums * 4;
+        let first = w.b.mul(place.group, of_group * 4);
+        let mut total: Option<Part> = None;
+        let reads: Vec<u32> = (0..all).step_by(place.members as usize).collect();
+        for some in reads.chunks(READ) {
+            let mut found = Vec::new();
+            for &ahead in some {
+                let mut number = if ahead > 0 { w.b.add(place.member, ahead) } else { place.member };
+                let inside = (ahead + place.members > all).then(|| {
+                    let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[all.into(), number.into()]);
+                    let last = w.b.to_vector(all - 1);
+                    number = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
+                    inside
+                });
+                let (row, column) = w.b.divmod(number, of_group);
+                let at = w.b.mad(row, pitch, first);
+                let column = w.b.shl(column, 2u32);
+                let at = w.b.add(column, at);
+                let x = w.b.lds_read(1, at, place.elements);
+                found.push(vec![match inside {
+                    Some(mask) => {
+                        let zero = float.constant(&mut w.b, 0.0);
+                        float.select(&mut w.b, mask, x, zero)
+                    }
+                    None => x,
+                }]);
+            }
+            let part = lanes::folded(w, found, &merge)?[0];
+            total = Some(total.map_or(part, |sum| float.op(&mut w.b, Gen::Add, sum, part)));
+        }
+        let total = total.ok_or(Reason::Malformed("a group without elements"))?;
+        Ok(lanes::combine(w, place.members, &[total], merge)?[0])
+    }
+
+    /// What each team has found, as the workitem's channels need it. Of numbers, 0 and 1, a place in LDS each.
+    fn spread(&self, w: &mut Writer, place: &Place, x: Part, number: u32) -> Vec<Part> {
+        let p = &self.plan;
+        let at = place.found + number * p.workgroup * 4;
+        let item = w.b.workitem_id();
+        let home = w.b.shl(item, 2u32);
+        w.b.lds_write(home, x, at);
+        w.b.barrier();
+        let mut read = |e: u32| {
+            let channel = if e > 0 { w.b.add(place.own, e) } else { place.own };
+            let group = w.b.udiv(channel, self.each);
+            let group = w.b.mul(group, place.members * 4);
+            w.b.lds_read(1, group, at)
+        };
+        if self.each.is_multiple_of(p.width) {
+            return vec![read(0); p.width as usize];
+        }
+        (0..p.width).map(read).collect()
+    }
+
+    /// The means of the workitem's channels, where there are means, and mean and sum of squares of the team's group.
+    fn find(
+        &self,
+        w: &mut Writer,
+        place: &Place,
+        held: &[Vec<Part>],
+        center: bool,
+    ) -> Res<(Option<Vec<Part>>, [Part; 2])> {
+        let float = Float(Type::F32);
+        let partial = |w: &mut Writer| (0..self.plan.width).map(|_| float.held(&mut w.b, 0.0)).collect::<Vec<Part>>();
+        let (mut means, mut mean) = (None, float.held(&mut w.b, 0.0));
+        if center {
+            let sums = partial(w);
+            for list in held {
+                list.iter().zip(&sums).for_each(|(x, sum)| float.update(&mut w.b, Gen::Add, *sum, *x));
+            }
+            let sum = self.gather(w, place, &sums)?;
+            let scale = self.count(w, place, |n| 1.0 / f64::from(n));
+            mean = float.op(&mut w.b, Gen::Mul, scale, sum);
+            means = Some(self.spread(w, place, mean, 0));
+        }
+        let squares = partial(w);
+        for (list, inside) in held.iter().zip(&place.inside) {
+            for (e, (x, sum)) in list.iter().zip(&squares).enumerate() {
+                let mut d = *x;
+                if let Some(means) = &means {
+                    d = float.op(&mut w.b, Gen::Sub, d, means[e]);
+                    if let Some(mask) = inside {
+                        let zero = float.constant(&mut w.b, 0.0);
+                        d = float.select(&mut w.b, *mask, d, zero);
+                    }
+                }
+                float.fma_into(&mut w.b, *sum, d, d);
+            }
+        }
+        let squares = self.gather(w, place, &squares)?;
+        Ok((means, [mean, squares]))
+    }
+
+    /// Leaves what the piece has of the team's group.
+    fn leave(&self, w: &mut Writer, place: &Place, left: Buffer, found: [Part; 2]) {
+        let at = self.left(w, place);
+        let at = w.b.mad(place.piece, LEFT as u32, at);
+        let first = w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), place.member.into()]);
+        let there = w.b.op(Gen::CmpGt.of(Type::U32), &[self.of_band().into(), place.team.into()]);
+        let mask = w.b.mask_and(first, there);
+        let at = w.b.guard(mask, at);
+        let data = w.b.v(2);
+        (0u8..2).zip(found).for_each(|(i, x)| w.b.copy_into(data.dword(i), x));
+        w.b.store(left, data, at, 0u32, 0);
+    }
+
+    /// Where what the pieces leave of the team's group begins.
+    fn left(&self, w: &mut Writer, place: &Place) -> Part {
+        let p = &self.plan;
+        let bands = w.b.mad(place.image, p.bands, place.band);
+        let groups = w.b.mad(bands, self.of_band(), place.group);
+        w.b.mul(groups, p.pieces * LEFT as u32)
+    }
+
+    /// Mean and variance of the team's group, of what all pieces have left.
+    fn join(&self, w: &mut Writer, place: &Place, left: Buffer, center: bool) -> Res<[Part; 2]> {
+        let (p, float) = (&self.plan, Float(Type::F32));
+        let all = self.points as f64;
+        let rest = self.points as u32 - (p.pieces - 1) * self.of_piece();
+        let at = self.left(w, place);
+        let at = w.b.mad(place.member, LEFT as u32, at);
+        let mut pieces = Vec::new();
+        for ahead in (0..p.pieces).step_by(place.members as usize) {
+            let inside = (ahead + place.members > p.pieces)
+                .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(p.pieces - ahead).into(), place.member.into()]));
+            let at = inside.map_or(at, |mask| w.b.guard(mask, at));
+            let both = w.b.load(left, 2, at, 0u32, ahead * LEFT as u32);
+            // The share of all elements that the piece has.
+            let mut share = float.held(&mut w.b, f64::from(self.of_piece()) / all);
+            if ahead + place.members >= p.pieces && rest != self.of_piece() {
+                let last = w.b.op(Gen::CmpEq.of(Type::U32), &[(p.pieces - 1 - ahead).into(), place.member.into()]);
+                let less = float.held(&mut w.b, f64::from(rest) / all);
+                share = w.b.select(last, less, share);
+            }
+            if let Some(mask) = inside {
+                let zero = float.constant(&mut w.b, 0.0);
+                share = float.select(&mut w.b, mask, share, zero);
+            }
+            pieces.push((both.dword(0), both.dword(1), share));
+        }
+        let merge = lanes::by(Gen::Add, Type::F32);
+        let total = |w: &mut Writer, numbers: Vec<Part>| -> Res<Part> {
+            let own = lanes::folded(w, numbers.into_iter().map(|x| vec![x]).collect(), &merge)?;
+            Ok(lanes::combine(w, place.members, &own, &merge)?[0])
+        };
+        let mut mean = float.held(&mut w.b, 0.0);
+        if center {
+            let means = pieces.iter().map(|(mean, _, share)| float.op(&mut w.b, Gen::Mul, *mean, *share)).collect();
+            mean = total(w, means)?;
+        }
+        let scale = float.held(&mut w.b, 1.0 / (all * f64::from(self.each)));
+        let mut squares = Vec::new();
+        for (own, square, share) in pieces {
+            let mut sum = float.op(&mut w.b, Gen::Mul, scale, square);
+            if center {
+                let d = float.op(&mut w.b, Gen::Sub, own, mean);
+                let apart = float.op(&mut w.b, Gen::Mul, d, share);
+                sum = float.fma(&mut w.b, apart, d, sum);
+            }
+            squares.push(sum);
+        }
+        Ok([mean, total(w, squares)?])
+    }
+
+    /// Stores the results.
+    #[allow(clippy::too_many_arguments)]
+    fn write(
+        &self,
+        w: &mut Writer,
+        cx: &Cx,
+        place: &Place,
+        walked: &[Walked],
+        held: &[Vec<Part>],
+        means: Option<&[Part]>,
+        factors: &[Part],
+    ) -> Res<()> {
+        let (float, t) = (Float(Type::F32), cx.dtype(Arg::Input(0)));
+        let (Some((output, operands)), Some(turns)) = (walked[1..].split_last(), NonZero::new(AHEAD / self.plan.width))
+        else {
+            return Err(Reason::Malformed("a normalisation without a result"));
+        };
+        // What all points have in common is read once.
+        let mut given: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
+        for a in operands.iter().filter(|a| a.lie.is_same()) {
+            if let Arg::Input(i) = a.arg {
+                given[i] = self.load(w, cx, a, place, 0)?;
+            }
+        }
+        let numbers: Vec<u32> = (0..self.plan.turns).collect();
+        for some in numbers.chunks(turns.get() as usize) {
+            let mut own = Vec::new();
+            for turn in some {
+                let mut given = given.clone();
+                given[0] = held[*turn as usize].iter().map(|x| Value::of(t, *x)).collect();
+                for a in operands.iter().filter(|a| !a.lie.is_same()) {
+                    if let Arg::Input(i) = a.arg {
+                        given[i] = self.load(w, cx, a, place, *turn)?;
+                    }
+                }
+                own.push(given);
+            }
+            for (turn, given) in some.iter().zip(own) {
+                let mut results = Vec::new();
+                for (e, x) in held[*turn as usize].iter().enumerate() {
+                    let d = means.map_or(*x, |means| float.op(&mut w.b, Gen::Sub, *x, means[e]));
+                    let y = float.op(&mut w.b, Gen::Mul, d, factors[e]);
+                    let input = |i: u32| given[i as usize][e.min(given[i as usize].len() - 1)];
+                    results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, y)))?);
+                }
+                let buf = w.buffer(cx, Arg::Output)?;
+                let at = self.places(w, output, place, *turn)[0];
+                values::store_some(&mut w.b, output.t, buf, at, &results);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `1 / sqrt(variance + epsilon)`.
+fn reciprocal_root(w: &mut Writer, variance: Part, epsilon: f32) -> Part {
+    let float = Float(Type::F32);
+    let epsilon = float.constant(&mut w.b, epsilon.into());
+    let sum = float.op(&mut w.b, Gen::Add, epsilon, variance);
+    let root = float.sqrt(&mut w.b, sum);
+    let one = float.constant(&mut w.b, 1.0);
+    float.div(&mut w.b, one, root)
+}
