@@ -20,6 +20,15 @@ pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, a
         let value = match node.op {
             Op::Acc => acc.ok_or(Reason::Malformed("an expression needs a value that this kernel does not compute"))?,
             Op::Input(i) => input(i),
+            Op::Bits(v) => match expr.nodes()[v.index()] {
+                // Codes of what becomes a small float are what the conversion writes: they need not be found again.
+                Node { op: Op::Cast(x), dtype } if small::is_small(dtype) && kind(expr.type_of(x)) == Kind::Float => {
+                    let x = done[x.index()].reg(b);
+                    let code = small::encode(b, dtype, x);
+                    Value::Word(b.to_vector(code).into())
+                }
+                _ => operation(b, node, at)?,
+            },
             _ => operation(b, node, at)?,
         };
         done.push(value);
