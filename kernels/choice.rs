@@ -18,6 +18,7 @@ use super::slices;
 use super::tile::{Form, Tile, Types};
 use super::tuning::{Product, Tuned, Tuning, Way, When};
 use super::vector;
+use crate::mir::Type;
 use barewave_isa::Target;
 
 /// A product: how many results, their rows and columns, and the depth.
@@ -254,9 +255,11 @@ fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Exte
     if found.is_empty() { Err(tuned.into()) } else { Ok(found) }
 }
 
-/// What a tuning says of a product; it says nothing of those with a sparse operand.
+/// What a tuning says of a product; it says nothing of those with a sparse operand, or with scales of blocks beside elements that also come
+/// without.
 fn tuned(tuning: &Tuning, target: Target, types: &Types, e: &Extents) -> Option<Tuned> {
-    tuning.of(&e.product(target, types)).filter(|_| e.sparse.is_none())
+    let other = e.sparse.is_some() || e.scaled && types.storage != Type::Fp4;
+    tuning.of(&e.product(target, types)).filter(|_| !other)
 }
 
 /// What a workgroup does with a tile.

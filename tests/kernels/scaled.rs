@@ -3,10 +3,14 @@
 
 use crate::support::build::{Builder, int};
 use crate::support::{device, drawn};
+use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
+use barewave::kernels::{self, Candidate, Tuned, Tuning, candidates};
+use barewave::runtime::EmulatedDevice;
 use barewave::tensor::{DType, HostTensor};
-use barewave::{compile, kernels};
+use barewave::{Compiler, Session, compile};
 use barewave_isa::Target;
+use std::sync::Arc;
 
 const TARGETS: [&str; 5] = ["gfx950", "gfx942", "gfx90a", "gfx1100", "gfx1201"];
 
@@ -133,10 +137,15 @@ fn products_of_blocks_with_scales() {
                     continue;
                 }
                 let t = Target::parse(target).unwrap();
-                let joined = kernels::joined(&graph, t, &kernels::Tuning::default());
-                let scaled = joined.is_some_and(|g| g.steps.iter().any(|s| s.kind.name() == "scaled_matmul"));
+                let joined = kernels::joined(&graph, t, &Tuning::default());
+                let scaled = joined.as_ref().is_some_and(|g| g.steps.iter().any(|s| s.kind.name() == "scaled_matmul"));
                 let alike = case.types[0].bits() == case.types[1].bits() && case.extents[0] * case.batches > 8;
                 assert_eq!(scaled, target == "gfx950" && alike, "{what}");
+                if let Some(joined) = joined.filter(|_| scaled) {
+                    let out = Interpreter::new(&joined).run(&joined, &b.inputs).unwrap();
+                    let off = out[0].to_f64().iter().zip(&want).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+                    assert!(off <= 1e-2 * size, "{what}: interpreted, off by {off:e} of {size}");
+                }
                 let compiled = compile::compile(&graph, t).unwrap_or_else(|e| panic!("{what}: {e}"));
                 let ([_, n, k], bits) = (case.extents, case.types[1].bits());
                 let most = n * k * bits / 8 + n * k / 32 + 4096;
@@ -151,5 +160,43 @@ fn products_of_blocks_with_scales() {
                 assert!(off <= error * size, "{what}: off by {off:e} of {size}");
             }
         }
+    }
+}
+
+/// Tiles of any size, also those whose scales lie far behind the operands in LDS, and shared depths.
+#[test]
+fn tiles_of_blocks_with_scales() {
+    let four = DType::F4E2M1;
+    let case = Case { types: [four; 2], left: Left::Codes, batches: 1, extents: [270, 300, 1056], rowwise: true };
+    let (b, want) = case.model(90, DType::F32);
+    let mut model = b.model.clone();
+    model.expand();
+    let graph = fuse(&model, &Options::default()).unwrap();
+    let chip = Target::parse("gfx950").unwrap();
+    let joined = kernels::joined(&graph, chip, &Tuning::default()).unwrap();
+    let considered = joined.steps.iter().find_map(|s| candidates(&joined, s, chip, &Tuning::default())).unwrap();
+    let some: Vec<&Candidate> = considered
+        .candidates
+        .iter()
+        .enumerate()
+        .filter(|(i, c)| i % 9 == 0 || c.tile[..2] == [256, 256])
+        .map(|(_, c)| c)
+        .collect();
+    assert!(some.iter().any(|c| c.tile == [256, 256, 128]), "{some:?}");
+    let size = want.iter().fold(1e-30, |m: f64, x| m.max(x.abs()));
+    for c in some {
+        let name = format!("{:?} in {}", c.tile, c.parts);
+        if !(c.tile == [256, 256, 128] && c.parts == 1 || drawn(&name)) {
+            continue;
+        }
+        let mut tuning = Tuning::default();
+        tuning.insert(considered.product.clone(), Tuned::from(c));
+        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiled = compiler.compile_graph(&graph).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
+        let mut session = Session::new(device, &compiled).unwrap();
+        let (out, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let off = out[0].to_f64().iter().zip(&want).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        assert!(off <= 4e-6 * size, "{name}: off by {off:e} of {size}");
     }
 }
