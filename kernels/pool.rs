@@ -17,9 +17,9 @@ use crate::mir::{Gen, Opnd, Part, Type};
 
 /// Columns of all rows of results that a workitem holds at most, and rows that it reads at most.
 const COLUMNS: usize = 48;
-const ROWS: usize = 16;
+const ROWS: usize = 32;
 /// Elements that a workitem reads at most in a place, and where it has several of them.
-const READ: usize = 192;
+const READ: usize = 256;
 const ALL_READ: usize = 32;
 
 /// Workitems of each compute unit that are left where one computes several results, and where it computes several rows.

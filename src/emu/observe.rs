@@ -44,16 +44,24 @@ pub struct Step<'a> {
     pub pc: u64,
     /// Its number in the program.
     pub index: usize,
-    /// The instruction; `None` where bytes are none (executing them is a fault).
-    pub inst: Option<&'a Raw>,
     state: &'a Wave,
     op: &'a UOp,
+    program: &'a Program,
+    /// What lies between an address in the code object and one in the program.
+    origin: u64,
 }
 
 impl Step<'_> {
     /// Active lanes, by bit.
     pub fn exec(&self) -> u64 {
         self.state.exec()
+    }
+
+    /// The address in the code object of one of the program's instructions, and the instruction; `None` where bytes are none (executing
+    /// them is a fault).
+    pub fn instruction(&self, index: usize) -> Option<(u64, &Raw)> {
+        let raw = self.program.code.raws.get(index)?.as_ref()?;
+        Some((self.origin.wrapping_add(u64::from(self.program.ops.get(index)?.pc)), raw))
     }
 
     /// Where it goes, and what its active lanes touch there.
@@ -161,9 +169,8 @@ pub(crate) fn interpret(w: &mut Wave, l: &Launch, watch: &mut Watch) -> Ctl {
     loop {
         let index = w.ip;
         let op = &program.ops[index];
-        let inst = program.code.raws.get(index).and_then(|r| r.as_ref());
         let pc = origin.wrapping_add(u64::from(op.pc));
-        let ctl = match watch.observer.before(&Step { wave: w.index, pc, index, inst, state: w, op }) {
+        let ctl = match watch.observer.before(&Step { wave: w.index, pc, index, state: w, op, program, origin }) {
             Verdict::End => return Ctl::End,
             Verdict::Run => {
                 w.count += 1;

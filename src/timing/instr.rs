@@ -97,6 +97,8 @@ pub struct Instr {
     pub blocks_vector: bool,
     /// Bytes of memory of a lane (of the wave for scalar memory).
     pub bytes: u32,
+    /// Of a branch, how many bytes behind the instruction after it it goes.
+    pub jump: Option<i64>,
     /// Costs nothing: hints that the sequencer swallows.
     pub free: bool,
     /// Registers that say where in memory it goes.
@@ -197,6 +199,10 @@ impl Instr {
             wide: !quad && info.pipe == Pipe::Valu && !info.flags.has(Flags::TRANS) && info.busy > 1,
             blocks_vector: matrix && shadowless(target, info.name, info.flags),
             bytes: u32::from(info.mem_bytes),
+            jump: match inst.srcs.first() {
+                Some(Operand::Imm(n)) if info.flags.has(Flags::BRANCH) => Some(*n as i64 * 4),
+                _ => None,
+            },
             free: matches!(inst.op, op::S_DELAY_ALU),
             places: numbers(&places).into_iter().collect(),
             indirect: matches!(info.pipe, Pipe::Valu | Pipe::Salu) && info.reads.contains(&Reg::M0),

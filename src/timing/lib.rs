@@ -22,6 +22,7 @@ mod lots;
 pub mod memory;
 mod prepared;
 pub mod record;
+mod rounds;
 mod scattered;
 pub mod sequence;
 pub mod shapes;

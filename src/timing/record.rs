@@ -3,16 +3,18 @@
 //! A recorder watches workgroups run. For each wave it keeps the instructions and what their accesses mean for the memory
 //! pipeline: cache lines, bank conflicts. When the rounds of a loop repeat (the same instructions `STEADY` times in a row)
 //! it stops recording and lets the rest of the loop run without its vector and memory instructions, counting rounds: loop
-//! control is scalar. A loop in which vector instructions or scalar loads decide runs in full, unrecorded (carries of addresses decide nothing). What follows a
+//! control is scalar. A loop whose end vector instructions or loads tell (`rounds`) runs in full, unrecorded. What follows a
 //! loop that was cut short sees registers of its last recorded round: addresses there are those of an earlier round, which
 //! is an approximation. Matrix instructions are not executed as long as nothing depends on their results ([`sums`](crate::sums)).
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
 use crate::lds;
+use crate::rounds::{self, Known};
 use crate::sums::{Flow, Sums};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
-use barewave_isa::{Reg, Target};
+use barewave_isa::Target;
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 
 /// Where data comes from.
@@ -209,6 +211,8 @@ pub struct Recorder<'a> {
     pub too_long: bool,
     /// A loop whose end vector instructions decide.
     pub decided: bool,
+    /// Of rounds of loops, by numbers of their instructions, whether it takes vector instructions to know how many there are.
+    needing: FxHashMap<Vec<usize>, bool>,
     /// Results of matrix instructions, where these are left out.
     sums: Option<Sums>,
     /// What was recorded depends on such a result: it must be recorded again by [`Recorder::computing`].
@@ -235,6 +239,7 @@ impl<'a> Recorder<'a> {
             unknown: None,
             too_long: false,
             decided: false,
+            needing: FxHashMap::default(),
             sums: Some(Sums::default()),
             depends: false,
         }
@@ -268,14 +273,38 @@ impl<'a> Recorder<'a> {
         if let Some(Some(known)) = self.known.get(step.index) {
             return Some(*known);
         }
-        let raw = step.inst?;
+        self.meet(step, step.index)
+    }
+
+    /// Adds one of the program's instructions to those that were met.
+    fn meet(&mut self, step: &Executed, index: usize) -> Option<u32> {
+        let (address, raw) = step.instruction(index)?;
         let instr = Instr::new(self.target, &raw.inst(), self.lanes)?;
         let n = self.instrs.len() as u32;
         self.instrs.push(instr);
-        self.addresses.push(step.pc);
-        self.known.resize(self.known.len().max(step.index + 1), None);
-        self.known[step.index] = Some(n);
+        self.addresses.push(address);
+        self.known.resize(self.known.len().max(index + 1), None);
+        self.known[index] = Some(n);
         Some(n)
+    }
+
+    /// It takes vector instructions to know how often a loop goes round, from where a wave is up to its `last` instruction: by a round of it.
+    fn needs_vectors(&mut self, step: &Executed, last: usize, round: &[usize]) -> bool {
+        if let Some(known) = self.needing.get(round) {
+            return *known;
+        }
+        for index in step.index..=last {
+            if self.known.get(index).is_none_or(|n| n.is_none()) {
+                self.meet(step, index);
+            }
+        }
+        let met = |n: u32| (self.addresses[n as usize], &self.instrs[n as usize]);
+        let known = |n: usize| self.known.get(n).copied().flatten().map(met);
+        let code: Vec<Known> = (step.index..=last).map(known).collect();
+        let executed: Vec<_> = round.iter().filter_map(|n| known(*n)).collect();
+        let needs = rounds::need_vectors(&code, &executed);
+        self.needing.insert(round.to_vec(), needs);
+        needs
     }
 
     /// What the access of an instruction means for the memory pipeline.
@@ -401,28 +430,19 @@ impl Observer for Recorder<'_> {
             if let (false, Some(window)) = (goes_on, steady(&l.rounds, &r.indices, &r.cut)) {
                 let from = l.rounds[l.rounds.len() - 1 - window];
                 let last = r.indices[from..].iter().copied().max().unwrap_or(step.index);
-                let round = || r.trace.steps[from..].iter().map(|s| &self.instrs[s.instr as usize]);
-                // A carry, which only vector instructions take from VCC, decides nothing.
-                let is_vcc = |register: &u16| [Reg::VCC_LO.0, Reg::VCC_HI.0].contains(register);
-                let vcc_is_asked = round().any(|i| {
-                    let scalar = matches!(i.unit, Unit::Salu | Unit::Smem | Unit::Branch);
-                    scalar && (i.reads.iter().any(is_vcc) || i.name.starts_with("s_cbranch_vcc"))
-                });
-                let decides = |i: &Instr| {
-                    let mut scalars = i.writes.iter().filter(|w| (1280..1436).contains(*w));
-                    matches!(i.unit, Unit::Valu | Unit::Trans) && scalars.any(|w| vcc_is_asked || !is_vcc(w))
-                };
-                let full = round().any(decides);
+                let round = r.indices[l.rounds[l.rounds.len() - 2]..].to_vec();
+                let full = self.needs_vectors(step, last, &round);
+                let r = &mut self.current[wave];
+                let l = &r.loops[r.loops.len() - 1];
                 let rounds = observe::Loop { first: step.index, last, full };
                 // The round that begins here is the first one left out.
                 let (l, indices) = (&l.rounds, &r.indices);
-                let round = &indices[l[l.len() - 2]..];
                 // Those behind the first one, where they are like the others already.
-                let early = l.windows(2).take(window).all(|w| indices[w[0]..w[1]] == *round);
+                let early = l.windows(2).take(window).all(|w| indices[w[0]..w[1]] == round);
                 let touching = if early { l[0]..l[window] } else { from..indices.len() };
                 let touching = touching.start as u32..touching.end as u32;
-                if !r.cut.iter().any(|c| c == round) {
-                    r.cut.push(round.to_vec());
+                if !r.cut.contains(&round) {
+                    r.cut.push(round);
                 }
                 r.skipping = Some(Skipping { rounds, times: 1, from, recorded: window as u32, touching });
                 r.loops.clear();

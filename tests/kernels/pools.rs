@@ -53,6 +53,75 @@ fn pool(kernel: [i64; 2], strides: [i64; 2], pads: [i64; 4]) -> Pool {
     Pool { kernel, strides, dilations: [1, 1], pads, ceil: false }
 }
 
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+
+/// What is `[N,C,H,W]` as `[N,H,W,C]`.
+fn to_last(data: &[f64], [n, c, h, w]: [usize; 4]) -> Vec<f64> {
+    let places = (0..n).flat_map(|n| (0..h * w).flat_map(move |p| (0..c).map(move |c| (n, p, c))));
+    places.map(|(n, p, k)| data[(n * c + k) * h * w + p]).collect()
+}
+
+/// Compares a pool, whose channels come `last` in memory, or first.
+fn check(shape: [usize; 4], pool: &Pool, (op, include, dtype): (&str, bool, DType), last: bool, seed: u64) {
+    let (f16, f32) = (DType::F16, DType::F32);
+    let mut b = Builder::new(19, seed);
+    let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(240) as f64 - 100.0).collect();
+    let data: Vec<f64> = match dtype {
+        DType::U8 => data.iter().map(|x| x.abs()).collect(),
+        DType::I8 => data.iter().map(|x| x.min(127.0)).collect(),
+        _ => data,
+    };
+    let x = if last {
+        let given = [shape[0], shape[2], shape[3], shape[1]];
+        let x = b.input_of(HostTensor::from_f64(dtype, &given, &to_last(&data, shape)));
+        b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))])
+    } else {
+        b.input_of(HostTensor::from_f64(dtype, &shape, &data))
+    };
+    let list = |v: &[i64]| ints(&v.iter().map(|x| *x as usize).collect::<Vec<_>>());
+    let mut attributes = vec![
+        ("kernel_shape", list(&pool.kernel)),
+        ("strides", list(&pool.strides)),
+        ("dilations", list(&pool.dilations)),
+        ("pads", list(&pool.pads)),
+        ("ceil_mode", int(pool.ceil.into())),
+    ];
+    if op == "AveragePool" {
+        attributes.push(("count_include_pad", int(include.into())));
+    }
+    let mut y = b.node(op, &[&x], &attributes);
+    // Something behind it, of a row and of each element.
+    let outputs = pool.outputs(shape);
+    if dtype == f32 || dtype == f16 {
+        let row = b.input_of(HostTensor::from_f64(dtype, &[outputs[1]], &vec![0.5; outputs[1]]));
+        let all = [shape[0], shape[1], outputs[0], outputs[1]];
+        let all = b.input_of(HostTensor::from_f64(dtype, &all, &vec![0.25; all.iter().product()]));
+        y = b.node("Add", &[&y, &row], &[]);
+        y = b.node("Add", &[&y, &all], &[]);
+    }
+    if last {
+        y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]);
+    }
+    finish(&mut b, "", &[y]);
+    let what = format!("{op} {dtype} {shape:?} by {:?}, include {include}, last {last}", pool.kernel);
+    let most =
+        if op == "MaxPool" { 0.0 } else { [1e-6, 2e-3, 1e-2, 1e-12][FLOATS.iter().position(|t| *t == dtype).unwrap()] };
+    let most = if op == "MaxPool" && (dtype == f16 || dtype == f32) { 1e-3 } else { most };
+    let got = outputs_on(&b, &what, most, &TARGETS).remove(0);
+    let more = if dtype == f32 || dtype == f16 { 0.75 } else { 0.0 };
+    let plane = shape[2] * shape[3];
+    let mut want = Vec::new();
+    for c in 0..shape[0] * shape[1] {
+        for (r, q) in (0..outputs[0]).flat_map(|r| (0..outputs[1]).map(move |q| (r, q))) {
+            let of = &data[c * plane..(c + 1) * plane];
+            let (largest, sum, count) = pool.window(of, [shape[2], shape[3]], [r, q], include);
+            want.push(more + if op == "MaxPool" { largest } else { sum / count });
+        }
+    }
+    let want = if last { to_last(&want, [shape[0], shape[1], outputs[0], outputs[1]]) } else { want };
+    close(&got.to_f64(), &want, 1e-2, &what);
+}
+
 #[test]
 fn pools_of_neighbours() {
     let (f16, f32, f64, bf16, i8, u8) = (DType::F16, DType::F32, DType::F64, DType::BF16, DType::I8, DType::U8);
@@ -76,64 +145,47 @@ fn pools_of_neighbours() {
         ([1, 2, 9, 90], pool([2, 70], [1, 1], [1, 0, 0, 8])),
     ];
     for (i, (shape, pool)) in cases.into_iter().enumerate() {
-        let floats = [f32, f16, bf16, f64];
         let types = [f16, i8, u8, f32, f64, bf16];
         let ways = [
             ("MaxPool", false, types[i % 6]),
             ("MaxPool", false, types[(i + 1) % 6]),
-            ("AveragePool", false, floats[i % 4]),
-            ("AveragePool", true, floats[(i + 1) % 4]),
+            ("AveragePool", false, FLOATS[i % 4]),
+            ("AveragePool", true, FLOATS[(i + 1) % 4]),
         ];
-        for (op, include, dtype) in ways {
-            let mut b = Builder::new(19, 19 + i as u64);
-            let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(240) as f64 - 100.0).collect();
-            let data: Vec<f64> = match dtype {
-                DType::U8 => data.iter().map(|x| x.abs()).collect(),
-                DType::I8 => data.iter().map(|x| x.min(127.0)).collect(),
-                _ => data,
-            };
-            let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
-            let list = |v: &[i64]| ints(&v.iter().map(|x| *x as usize).collect::<Vec<_>>());
-            let mut attributes = vec![
-                ("kernel_shape", list(&pool.kernel)),
-                ("strides", list(&pool.strides)),
-                ("dilations", list(&pool.dilations)),
-                ("pads", list(&pool.pads)),
-                ("ceil_mode", int(pool.ceil.into())),
-            ];
-            if op == "AveragePool" {
-                attributes.push(("count_include_pad", int(include.into())));
-            }
-            let mut y = b.node(op, &[&x], &attributes);
-            // Something behind it, of a row and of each element.
-            let outputs = pool.outputs(shape);
-            if dtype == f32 || dtype == f16 {
-                let row = b.input_of(HostTensor::from_f64(dtype, &[outputs[1]], &vec![0.5; outputs[1]]));
-                let all = [shape[0], shape[1], outputs[0], outputs[1]];
-                let all = b.input_of(HostTensor::from_f64(dtype, &all, &vec![0.25; all.iter().product()]));
-                y = b.node("Add", &[&y, &row], &[]);
-                y = b.node("Add", &[&y, &all], &[]);
-            }
-            finish(&mut b, "", &[y]);
-            let what = format!("{op} {dtype} {shape:?} by {:?}, include {include}", pool.kernel);
-            let most = if op == "MaxPool" {
-                0.0
-            } else {
-                [1e-6, 2e-3, 1e-2, 1e-12][floats.iter().position(|t| *t == dtype).unwrap()]
-            };
-            let most = if op == "MaxPool" && (dtype == f16 || dtype == f32) { 1e-3 } else { most };
-            let got = outputs_on(&b, &what, most, &TARGETS).remove(0);
-            let more = if dtype == f32 || dtype == f16 { 0.75 } else { 0.0 };
-            let plane = shape[2] * shape[3];
-            let mut want = Vec::new();
-            for c in 0..shape[0] * shape[1] {
-                for (r, q) in (0..outputs[0]).flat_map(|r| (0..outputs[1]).map(move |q| (r, q))) {
-                    let of = &data[c * plane..(c + 1) * plane];
-                    let (largest, sum, count) = pool.window(of, [shape[2], shape[3]], [r, q], include);
-                    want.push(more + if op == "MaxPool" { largest } else { sum / count });
-                }
-            }
-            close(&got.to_f64(), &want, 1e-2, &what);
+        for way in ways {
+            check(shape, &pool, way, false, 19 + i as u64);
+        }
+    }
+}
+
+#[test]
+fn pools_of_channels() {
+    let cases = [
+        ([2, 64, 17, 19], pool([3, 3], [2, 2], [1, 1, 1, 1])),
+        ([1, 24, 40, 36], pool([3, 3], [1, 1], [1, 1, 1, 1])),
+        ([1, 40, 21, 30], pool([5, 5], [1, 1], [2, 2, 2, 2])),
+        ([1, 96, 16, 15], pool([2, 2], [2, 2], [0, 0, 0, 0])),
+        // Channels that are no words, gaps, results beyond the input.
+        ([1, 37, 22, 18], pool([3, 2], [1, 2], [1, 0, 0, 1])),
+        ([1, 16, 30, 31], Pool { dilations: [2, 3], ..pool([3, 3], [1, 1], [2, 3, 2, 3]) }),
+        ([1, 20, 29, 29], Pool { ceil: true, ..pool([3, 3], [2, 2], [0, 0, 0, 0]) }),
+        ([1, 32, 16, 40], pool([1, 7], [1, 1], [0, 3, 0, 3])),
+        // Few channels, and windows of more rows than registers take.
+        ([1, 3, 33, 34], pool([3, 3], [2, 2], [1, 1, 1, 1])),
+        ([1, 32, 14, 14], pool([7, 7], [1, 1], [3, 3, 3, 3])),
+    ];
+    for (i, (shape, pool)) in cases.into_iter().enumerate() {
+        let types = [DType::F16, DType::I8, DType::F32, DType::U8, DType::F64, DType::BF16];
+        let (most, even) = (types[i % 6], types[(i + 2) % 6]);
+        let average = |k: usize| FLOATS[(i + k) % 4];
+        let ways = [
+            ("MaxPool", false, most),
+            ("MaxPool", false, even),
+            ("AveragePool", false, average(1)),
+            ("AveragePool", true, average(2)),
+        ];
+        for way in ways {
+            check(shape, &pool, way, true, 40 + i as u64);
         }
     }
 }

@@ -63,14 +63,47 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     if let How::Lp(p) = how {
         prologue = power(dtype, p);
     }
-    let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-    let data = cx.operand_if(x, |v| v.is_inner_dense(1));
-    let mut y = cx.produce(StepKind::Pool(Pool { op, window, prologue }), vec![data], &dims, dtype);
+    let mut window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
+    let last = |v: &View| spatial < 3 && channels_last(v, dtype.size());
+    let mut data = cx.operand_if(x, |v| v.is_inner_dense(1) || last(v));
+    let mut y = if last(&data.view) {
+        // Windows slide over channels too, one at a time.
+        window.kernel.push(1);
+        window.strides.push(1);
+        window.dilations.push(1);
+        window.pads.push(0);
+        data.view = behind(&data.view);
+        let mut given = vec![dims[0], 1];
+        given.extend(dims[2..].iter().chain([&dims[1]]));
+        let y = cx.produce(StepKind::Pool(Pool { op, window, prologue }), vec![data], &given, dtype);
+        given.remove(1);
+        let order: Vec<usize> = [0, spatial + 1].into_iter().chain(1..=spatial).collect();
+        cx.permute(y.reshaped(&given), &order)
+    } else {
+        cx.produce(StepKind::Pool(Pool { op, window, prologue }), vec![data], &dims, dtype)
+    };
     if let How::Lp(p) = how {
         y = root(cx, y, p)?;
     }
     cx.set(0, y);
     Ok(())
+}
+
+/// Bytes of a pixel from which on channels that come last are pooled as they lie.
+const PIXEL: usize = 16;
+
+/// A view of `[N,C,spatial..]` as one of `[N,1,spatial..,C]`.
+fn behind(v: &View) -> View {
+    let order: Vec<usize> = [0].into_iter().chain(2..v.rank()).chain([1]).collect();
+    let mut v = v.permuted(&order);
+    v.dims.insert(1, 1);
+    v.strides.insert(1, 0);
+    v
+}
+
+/// Channels come last in memory, and a pixel has some bytes.
+fn channels_last(v: &View, size: usize) -> bool {
+    v.strides[1] == 1 && v.dims[1] * size >= PIXEL && behind(v).is_inner_dense(1)
 }
 
 /// The largest element of each window, and its number among all elements (by columns with `storage_order`).
