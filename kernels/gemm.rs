@@ -26,6 +26,9 @@ use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::{Mods, Target};
 
+/// Bytes that the offset of an access to LDS reaches.
+const LDS_OFFSETS: u32 = 1 << 16;
+
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
 
@@ -174,8 +177,8 @@ pub(super) struct Places {
     pub layout: (Layout, Layout),
     /// Where B's tile begins.
     pub b_base: u32,
-    /// The same of the words that go with each: read address and layout. They lie too far for offsets of instructions.
-    pub words: [Option<(Part, Layout)>; 2],
+    /// The same of the words that go with each: read address, layout, and where they begin; 0 where that is part of the address.
+    pub words: [Option<(Part, Layout, u32)>; 2],
 }
 
 /// Multiplies and gives the sums.
@@ -236,13 +239,17 @@ pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
     let mut words = [None; 2];
     if let Form::Matrix(f) = tile.form {
         for (operand, layout) in of_words.into_iter().enumerate().filter_map(|(o, l)| Some((o, l?))) {
-            let base = size_a + size_b + [0, word_bytes[0]][operand];
-            let read = layout.address(b, &f.read_words(tile, operand), item);
-            let read = b.add(read, base);
-            words[operand] = Some((b.to_vector(read), layout));
-            if let Some(loader) = &mut ops.words[operand] {
-                loader.go_to(b, base);
+            let mut base = size_a + size_b + [0, word_bytes[0]][operand];
+            let mut read = layout.address(b, &f.read_words(tile, operand), item);
+            // Offsets of instructions reach no further.
+            if base + word_bytes[operand] > LDS_OFFSETS {
+                read = b.add(read, base);
+                if let Some(loader) = &mut ops.words[operand] {
+                    loader.go_to(b, base);
+                }
+                base = 0;
             }
+            words[operand] = Some((b.to_vector(read), layout, base));
         }
     }
     let places = Places { read, layout, b_base: size_a, words };

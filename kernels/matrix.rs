@@ -499,8 +499,8 @@ impl Matrix<'_> {
         };
         let cells = self.held(of_rows) / tile.run;
         let per_cell = (tile.cell() / 4) as u8;
-        if let Some((address, layout)) = p.words[usize::from(!of_rows)] {
-            let at = layout.at(step * self.groups, number as u32 * self.form.side());
+        if let Some((address, layout, base)) = p.words[usize::from(!of_rows)] {
+            let at = base + layout.at(step * self.groups, number as u32 * self.form.side());
             b.lds_read_into(to.slice(cells as u8 * per_cell, 1), address, at);
         }
         for c in 0..cells {

@@ -211,7 +211,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
         ops.a.commit(b, 0);
         ops.b.commit(b, self.places.b_base);
-        ops.words.iter().flatten().for_each(|words| words.commit(b, 0));
+        for (words, place) in ops.words.iter().zip(self.places.words) {
+            if let (Some(words), Some((_, _, base))) = (words, place) {
+                words.commit(b, base);
+            }
+        }
         (self.addresses.len() / 2..self.addresses.len()).for_each(|i| self.change(b, i));
         b.stage(self.last());
         Ok(())
