@@ -6,9 +6,10 @@
 //! the last bits of f16 numbers from 1024 on, which dot products take as they are once that is subtracted. What is
 //! scaled is a block's sum; zero points cost a sum of the data for each block.
 //!
-//! Rows that are normalised first every workgroup normalises for itself, while its first weights come ([`rows`]).
+//! Where there are matrix instructions several rows are theirs ([`tiles`]). Rows that are normalised first every workgroup normalises for itself, while its first weights come ([`rows`]).
 
 mod rows;
+mod tiles;
 
 use super::address::{self, Offset};
 use super::choice::Machine;
@@ -16,12 +17,13 @@ use super::error::{Reason, Res};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, small};
 use crate::graph::fused::{Packed, StepKind, Zeros};
-use crate::mir::{Buffer, Gen, MInst, Part, Type, dot_instruction};
+use crate::mir::{Buffer, Builder, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::{Target, op};
 use half::f16;
 use rows::Rows;
 use std::collections::VecDeque;
+use tiles::Tiles;
 
 /// Bytes of a column that a workitem reads at a time.
 const RUN: u32 = 16;
@@ -131,6 +133,9 @@ const BESIDE: u32 = 4;
 /// True where a product that normalises its rows takes less time than it and the normalisation as launches of their own.
 pub(super) fn begins(cx: &Cx) -> bool {
     let StepKind::Packed(p) = &cx.step.kind else { return false };
+    if Tiles::of(cx, &Packed { rows: None, ..p.clone() }).is_some() {
+        return false;
+    }
     let dims = &cx.step.output.view.dims;
     let Some(plan) = Plan::of(cx.target, p, dims[0], dims[1]) else { return false };
     let info = cx.target.info();
@@ -149,6 +154,9 @@ fn dots(cx: &Cx) -> bool {
 pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     let dims = &cx.step.output.view.dims;
     let (rows, n) = (dims[0], dims[1]);
+    if let Some(tiles) = Tiles::of(cx, p) {
+        return tiles.lower();
+    }
     let plan = Plan::of(cx.target, p, rows, n).ok_or(Reason::Malformed("a column that no workgroup holds"))?;
     let mut w = cx.kernel(plan.workgroup);
     let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
@@ -176,6 +184,20 @@ pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     product.finish(&mut w, sums)?;
     let grid = [count.div_ceil(teams), 1, 1];
     Ok(vec![w.finish(grid, 2 * (rows * n * p.of_column() * p.depth) as u64)])
+}
+
+/// The numbers of a word, or what they are above the `middle` one, as pairs of f16: `(j, j + half)`.
+fn pairs(b: &mut Builder, bits: u32, middle: bool, word: Part) -> Vec<Part> {
+    let field = (1u32 << bits) - 1;
+    let less = b.scalar(0xe400_e400 + if middle { 0x0001_0001 << (bits - 1) } else { 0 });
+    (0..16 / bits)
+        .map(|j| {
+            let x = if j > 0 { b.shr(word, j * bits) } else { word };
+            let thousands = b.to_vector(THOUSANDS);
+            let x = small::and_or(b, x, field << 16 | field, thousands);
+            b.op(Gen::Add.of(Type::PkF16), &[x.into(), less.into()])
+        })
+        .collect()
 }
 
 impl Product<'_> {
@@ -322,7 +344,6 @@ impl Product<'_> {
     /// The numbers of a word as factors: pairs `(j, j + half)` for dot products; else, for each shift, those in the bytes.
     fn factors(&self, w: &mut Writer, word: Part) -> Vec<Part> {
         let bits = self.p.bits;
-        let field = (1u32 << bits) - 1;
         if let Zeros::Floats(t) = self.p.zeros {
             let (pairs, power) = small::halves(&mut w.b, t, word);
             let half = pairs.len() as u32;
@@ -340,17 +361,9 @@ impl Product<'_> {
             return values.into_iter().map(|x| w.b.op(times, &[x.into(), power.into()])).collect();
         }
         if self.dots {
-            let less = 0xe400_e400 + if self.p.zeros == Zeros::Middle { 0x0001_0001 << (bits - 1) } else { 0 };
-            let less = w.b.scalar(less);
-            return (0..16 / bits)
-                .map(|j| {
-                    let x = if j > 0 { w.b.shr(word, j * bits) } else { word };
-                    let thousands = w.b.to_vector(THOUSANDS);
-                    let x = small::and_or(&mut w.b, x, field << 16 | field, thousands);
-                    w.b.op(Gen::Add.of(Type::PkF16), &[x.into(), less.into()])
-                })
-                .collect();
+            return pairs(&mut w.b, bits, self.p.zeros == Zeros::Middle, word);
         }
+        let field = (1u32 << bits) - 1;
         let each = 8 / bits;
         let bytes = [op::V_CVT_F32_UBYTE0, op::V_CVT_F32_UBYTE1, op::V_CVT_F32_UBYTE2, op::V_CVT_F32_UBYTE3];
         let shifted: Vec<Part> = (0..each)

@@ -79,18 +79,21 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
 /// How a value changes from one neighbour to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Along {
-    /// What is added each time; none where nothing is known.
+    /// What is added each time, or every so many times; none where nothing is known.
     step: Option<i64>,
+    every: i64,
     /// The first one is a multiple of this.
     multiple: i64,
+    /// It is 0, 1, 2 ... again and again for so many neighbours, where that is not 0.
+    round: i64,
 }
 
 /// What 0 is a multiple of.
 const ANY: i64 = 1 << 40;
 
 impl Along {
-    const SAME: Along = Along { step: Some(0), multiple: 1 };
-    const UNKNOWN: Along = Along { step: None, multiple: 1 };
+    const UNKNOWN: Along = Along { step: None, every: 1, multiple: 1, round: 0 };
+    const SAME: Along = Along { step: Some(0), ..Along::UNKNOWN };
 
     /// The values of a program without loops, for so many neighbours.
     fn of(program: &Program, last: Option<usize>, width: i64) -> Vec<Along> {
@@ -98,15 +101,22 @@ impl Along {
         for (source, _) in &program.values {
             let at = |v: Val| found[v.index()];
             let next = match *source {
-                Source::Coordinate(d) if Some(d) == last => Along { step: Some(1), multiple: width },
+                Source::Coordinate(d) if Some(d) == last => Along { step: Some(1), multiple: width, ..Along::UNKNOWN },
                 Source::Coordinate(_) => Along::SAME,
                 Source::Load { at: place, .. } if at(place).step == Some(0) => Along::SAME,
                 Source::Quotient(a, _) | Source::Remainder(a, _) if at(a).step == Some(0) => Along::SAME,
                 Source::Quotient(a, n) | Source::Remainder(a, n)
-                    if at(a).step == Some(1) && at(a).multiple % width == 0 && i64::from(n) % width == 0 =>
+                    if at(a).step == Some(1) && at(a).every == 1 && at(a).multiple % width == 0 =>
                 {
-                    let rest = matches!(source, Source::Remainder(..));
-                    Along { step: Some(i64::from(rest)), multiple: if rest { width } else { 1 } }
+                    let (rest, n) = (matches!(source, Source::Remainder(..)), i64::from(n));
+                    match n % width {
+                        0 => {
+                            Along { step: Some(rest.into()), multiple: if rest { width } else { 1 }, ..Along::UNKNOWN }
+                        }
+                        _ if width % n != 0 => Along::UNKNOWN,
+                        _ if rest => Along { round: n, ..Along::UNKNOWN },
+                        _ => Along { step: Some(1), every: n, multiple: width / n, round: 0 },
+                    }
                 }
                 Source::Operation(op) => Along::of_operation(op, at),
                 _ => Along::UNKNOWN,
@@ -118,17 +128,20 @@ impl Along {
 
     fn of_operation(op: Op, at: impl Fn(Val) -> Along) -> Along {
         match op {
-            Op::Const(Scalar::Int(0)) => Along { step: Some(0), multiple: ANY },
-            Op::Const(Scalar::Int(n)) => Along { step: Some(0), multiple: 1 << n.trailing_zeros().min(40) },
+            Op::Const(Scalar::Int(0)) => Along { multiple: ANY, ..Along::SAME },
+            Op::Const(Scalar::Int(n)) => Along { multiple: 1 << n.trailing_zeros().min(40), ..Along::SAME },
             Op::Binary(how @ (Binary::Add | Binary::Sub), a, b) => {
                 let (a, b) = (at(a), at(b));
                 let sign = if how == Binary::Sub { -1 } else { 1 };
-                let step = a.step.zip(b.step).map(|(x, y)| x + sign * y);
-                Along { step, multiple: 1 << a.multiple.trailing_zeros().min(b.multiple.trailing_zeros()) }
+                let every = if a.step == Some(0) { b.every } else { a.every };
+                let alike = |x: Along| x.step == Some(0) || x.every == every;
+                let step = a.step.zip(b.step).filter(|_| alike(a) && alike(b)).map(|(x, y)| x + sign * y);
+                let multiple = 1 << a.multiple.trailing_zeros().min(b.multiple.trailing_zeros());
+                Along { step, every: if step.is_some() { every } else { 1 }, multiple, round: 0 }
             }
             Op::Binary(Binary::Mul, a, b) if at(a).step == Some(0) && at(b).step == Some(0) => {
                 let bits = at(a).multiple.trailing_zeros() + at(b).multiple.trailing_zeros();
-                Along { step: Some(0), multiple: 1 << bits.min(40) }
+                Along { multiple: 1 << bits.min(40), ..Along::SAME }
             }
             _ if crate::graph::expr::operands(op).all(|v| at(v).step == Some(0)) => Along::SAME,
             _ => Along::UNKNOWN,
@@ -146,11 +159,12 @@ fn neighbours(cx: &Cx, program: &Program) -> (usize, Vec<Along>) {
         let together = |source: &Source| match *source {
             Source::Load { operand, at, .. } => {
                 let (a, view, t) = (along[at.index()], &cx.step.inputs[operand].view, cx.dtype(Arg::Input(operand)));
+                let count = (width as i64 / a.every).max(1) as usize;
                 let dense = a.step == Some(1)
-                    && a.multiple % width as i64 == 0
-                    && view.len().is_multiple_of(width)
-                    && width * t.size() <= 16
-                    && (view.offset * t.size() as i64) % (width * t.size()).min(4) as i64 == 0;
+                    && a.multiple % count as i64 == 0
+                    && view.len().is_multiple_of(count)
+                    && count * t.size() <= 16
+                    && (view.offset * t.size() as i64) % (count * t.size()).min(4) as i64 == 0;
                 a.step == Some(0) || dense
             }
             _ => true,
@@ -191,11 +205,12 @@ impl Run<'_> {
     /// A value of neighbour `e`.
     fn lane(&self, w: &mut Writer, v: Val, e: usize) -> Res<Value> {
         let first = self.value(v)?;
-        Ok(match self.along[v.index()].step {
+        let along = self.along[v.index()];
+        Ok(match along.step {
             None => self.values[v.index()].get(e).copied().unwrap_or(first),
-            Some(step) if step != 0 && e > 0 => {
+            Some(step) if step != 0 && e as i64 >= along.every => {
                 let first = first.reg(&mut w.b);
-                Value::Word(w.b.add(first, (step * e as i64) as i32).into())
+                Value::Word(w.b.add(first, (step * (e as i64 / along.every)) as i32).into())
             }
             Some(_) => first,
         })
@@ -274,10 +289,32 @@ impl Run<'_> {
 
     /// A value of each neighbour.
     fn compute_all(&mut self, w: &mut Writer, v: Val) -> Res<Vec<Value>> {
+        let along = |v: Val| self.along[v.index()];
         if let Source::Load { operand, at, checked } = self.program.values[v.index()].0 {
-            return self.load(w, operand, at, checked, self.width as u32);
+            let every = along(at).every as usize;
+            let loaded = self.load(w, operand, at, checked, (self.width / every) as u32)?;
+            return Ok((0..self.width).map(|e| loaded[e / every]).collect());
         }
-        (0..self.width).map(|e| self.compute(w, v, e)).collect()
+        if let round @ 1.. = along(v).round {
+            return Ok((0..self.width).map(|e| Value::Word((e as u32 % round as u32).into())).collect());
+        }
+        // What is made of a few values is made of each once.
+        let operands = match self.program.values[v.index()].0 {
+            Source::Operation(op) => crate::graph::expr::operands(op).collect(),
+            _ => Vec::new(),
+        };
+        let listed = |o: &Val| matches!(along(*o).step, None | Some(0));
+        let once = !operands.is_empty() && operands.iter().all(listed);
+        let mut made: Vec<(Vec<Value>, Value)> = Vec::new();
+        let mut all = Vec::new();
+        for e in 0..self.width {
+            let of = operands.iter().filter(|_| once).map(|o| self.lane(w, *o, e)).collect::<Res<Vec<_>>>()?;
+            let known = made.iter().find(|(x, _)| once && *x == of).map(|(_, y)| *y);
+            let y = known.map_or_else(|| self.compute(w, v, e), Ok)?;
+            made.push((of, y));
+            all.push(y);
+        }
+        Ok(all)
     }
 
     /// A value of neighbour `e`.

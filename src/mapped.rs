@@ -101,6 +101,55 @@ impl Drop for Held {
     }
 }
 
+/// Zeroed memory that becomes [`Bytes`]. Large ones are mapped, with large pages where the system has them: filling a
+/// hundred megabytes page by page costs as much as the compiler itself.
+pub(crate) enum Zeroed {
+    Small(Vec<u8>),
+    Mapped(memmap2::MmapMut),
+}
+
+/// So many bytes of it.
+pub(crate) fn zeroed(bytes: usize) -> Zeroed {
+    const LARGE: usize = 2 << 20;
+    match memmap2::MmapMut::map_anon(bytes) {
+        Ok(map) if bytes >= LARGE => {
+            #[cfg(target_os = "linux")]
+            let _ = map.advise(memmap2::Advice::HugePage);
+            Zeroed::Mapped(map)
+        }
+        _ => Zeroed::Small(vec![0; bytes]),
+    }
+}
+
+impl Zeroed {
+    /// The bytes, which stay as they are from now on.
+    pub(crate) fn freeze(self) -> Bytes {
+        match self {
+            Zeroed::Small(v) => v.into(),
+            Zeroed::Mapped(map) => Bytes::from_owner(map),
+        }
+    }
+}
+
+impl std::ops::Deref for Zeroed {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Zeroed::Small(v) => v,
+            Zeroed::Mapped(map) => map,
+        }
+    }
+}
+
+impl std::ops::DerefMut for Zeroed {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Zeroed::Small(v) => v,
+            Zeroed::Mapped(map) => map,
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod held {
     use std::collections::BTreeMap;

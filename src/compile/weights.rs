@@ -4,7 +4,7 @@
 use super::cache::StepCode;
 use crate::codeobj::MakeBytes;
 use crate::kernels::Blob;
-use crate::mapped;
+use crate::mapped::{self, zeroed};
 use crate::tensor::{HostTensor, fill};
 use bytes::Bytes;
 use rayon::prelude::*;
@@ -248,53 +248,6 @@ fn repeat(to: &mut dyn Write, element: &[u8], count: usize) -> std::io::Result<(
         left -= n;
     }
     Ok(())
-}
-
-/// Zeroed memory that becomes [`Bytes`]. Large ones are mapped, with large pages where the system has them: filling a
-/// hundred megabytes page by page costs as much as the compiler itself.
-enum Zeroed {
-    Small(Vec<u8>),
-    Mapped(memmap2::MmapMut),
-}
-
-fn zeroed(bytes: usize) -> Zeroed {
-    const LARGE: usize = 4 << 20;
-    match memmap2::MmapMut::map_anon(bytes) {
-        Ok(map) if bytes >= LARGE => {
-            #[cfg(target_os = "linux")]
-            let _ = map.advise(memmap2::Advice::HugePage);
-            Zeroed::Mapped(map)
-        }
-        _ => Zeroed::Small(vec![0; bytes]),
-    }
-}
-
-impl Zeroed {
-    fn freeze(self) -> Bytes {
-        match self {
-            Zeroed::Small(v) => v.into(),
-            Zeroed::Mapped(map) => Bytes::from_owner(map),
-        }
-    }
-}
-
-impl std::ops::Deref for Zeroed {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Zeroed::Small(v) => v,
-            Zeroed::Mapped(map) => map,
-        }
-    }
-}
-
-impl std::ops::DerefMut for Zeroed {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        match self {
-            Zeroed::Small(v) => v,
-            Zeroed::Mapped(map) => map,
-        }
-    }
 }
 
 #[cfg(test)]

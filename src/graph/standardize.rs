@@ -251,44 +251,57 @@ fn folded(
 ) -> Option<[HostTensor; 3]> {
     let Role::Constant(data) = &graph.tensor(factors.tensor).role else { return None };
     let (depth, columns, wide) = (factors.view.dims[0], factors.view.dims[1], factors.view.strides[1] == 1);
-    let (bytes, dtype) = (data.bytes(), data.dtype());
+    let dtype = data.dtype();
     if dtype == DType::F16 && scale.is_some_and(|g| g.iter().all(|g| g.abs() < LEAST_SCALE)) {
         return None;
     }
     let size = dtype.size();
-    let mut out = vec![0u8; bytes.len()];
     // A line has all columns of a row, or all of a column; lines are put together by some threads.
     let line = if wide { columns } else { depth };
     let lines = if wide { depth } else { columns };
     let at_once = lines.div_ceil(4 * rayon::current_num_threads()).max(1);
-    let pieces = bytes.par_chunks(at_once * line * size).zip(out.par_chunks_mut(at_once * line * size)).enumerate();
-    let of_piece = |(piece, (from, to)): (usize, (&[u8], &mut [u8]))| {
-        let sums = if wide { columns } else { from.len() / (line * size) };
+    let of_piece = |(piece, to): (usize, &mut [u8])| {
+        let sums = if wide { columns } else { to.len() / (line * size) };
         let (mut total, mut added) = (vec![0f32; sums], vec![0f32; sums]);
-        let mut before = vec![0f32; line];
-        let mut after = vec![0f32; line];
-        for (i, (from, to)) in from.chunks(line * size).zip(to.chunks_mut(line * size)).enumerate() {
+        let (mut before, mut after) = ([0f32; BLOCK], [0f32; BLOCK]);
+        for (i, to) in to.chunks_mut(line * size).enumerate() {
             let number = piece * at_once + i;
-            read_line(dtype, from, &mut before);
-            match (wide, scale) {
-                (_, None) => after.copy_from_slice(&before),
-                (true, Some(g)) => after.iter_mut().zip(&before).for_each(|(y, x)| *y = x * g[number]),
-                (false, Some(g)) => after.iter_mut().zip(&before).zip(g).for_each(|((y, x), g)| *y = x * g),
+            // In its own place it is read, and written.
+            data.copy_row(number, lines, to);
+            let (mut sum, mut more) = (0.0, 0.0);
+            for (first, to) in (0..line).step_by(BLOCK).zip(to.chunks_mut(BLOCK * size)) {
+                let own = first..line.min(first + BLOCK);
+                let (before, after) = (&mut before[..own.len()], &mut after[..own.len()]);
+                read_block(dtype, to, before);
+                let places = before.iter().zip(after.iter_mut());
+                match (wide, scale) {
+                    (_, None) => places.for_each(|(x, y)| *y = *x),
+                    (true, Some(g)) => places.for_each(|(x, y)| *y = x * g[number]),
+                    (false, Some(g)) => places.zip(&g[own.clone()]).for_each(|((x, y), g)| *y = x * g),
+                }
+                round_block(dtype, after, to);
+                if wide {
+                    total[own.clone()].iter_mut().zip(&*after).for_each(|(t, x)| *t += x);
+                    if let Some(b) = shift {
+                        added[own].iter_mut().zip(&*before).for_each(|(t, x)| *t += b[number] * x);
+                    }
+                } else {
+                    sum += after.iter().map(|x| f64::from(*x)).sum::<f64>();
+                    let product =
+                        |b: &[f32]| before.iter().zip(b).map(|(x, b)| f64::from(*x) * f64::from(*b)).sum::<f64>();
+                    more += shift.map_or(0.0, |b| product(&b[own]));
+                }
             }
-            round_line(dtype, &mut after, to);
-            if wide {
-                total.iter_mut().zip(&after).for_each(|(t, x)| *t += x);
-                let b = shift.map_or(0.0, |b| b[number]);
-                added.iter_mut().zip(&before).for_each(|(t, x)| *t += b * x);
-            } else {
-                total[i] = after.iter().map(|x| f64::from(*x)).sum::<f64>() as f32;
-                let product = |b: &[f32]| before.iter().zip(b).map(|(x, b)| f64::from(*x) * f64::from(*b)).sum::<f64>();
-                added[i] = shift.map_or(0.0, |b| product(b) as f32);
+            if !wide {
+                (total[i], added[i]) = (sum as f32, more as f32);
             }
         }
         (total, added)
     };
-    let parts: Vec<(Vec<f32>, Vec<f32>)> = pieces.map(of_piece).collect();
+    let mut parts: Vec<(Vec<f32>, Vec<f32>)> = Vec::new();
+    let whole = HostTensor::written(dtype, data.shape(), |out| {
+        parts = out.par_chunks_mut(at_once * line * size).enumerate().map(of_piece).collect();
+    });
     let together = |of: fn(&(Vec<f32>, Vec<f32>)) -> &Vec<f32>| match wide {
         true => (0..columns).map(|n| parts.iter().map(|p| f64::from(of(p)[n])).sum::<f64>() as f32).collect(),
         false => parts.iter().flat_map(|p| of(p).iter().copied()).collect::<Vec<f32>>(),
@@ -299,35 +312,40 @@ fn folded(
         return None;
     }
     let [total, added] = sums.map(|list| HostTensor::from_f32(&[columns], &list));
-    Some([HostTensor::new(dtype, data.shape(), out).ok()?, total, added])
+    Some([whole.ok()?, total, added])
 }
 
+/// Elements that are folded together.
+const BLOCK: usize = 256;
+
 /// Elements of memory as f32.
-fn read_line(dtype: DType, from: &[u8], to: &mut [f32]) {
-    let halves = || from.as_chunks().0.iter().map(|c| u16::from_le_bytes(*c));
+fn read_block(dtype: DType, from: &[u8], to: &mut [f32]) {
+    let halves = from.as_chunks().0.iter().map(|c| u16::from_le_bytes(*c));
     match dtype {
-        DType::F16 => halves().map(f16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(to),
-        DType::BF16 => halves().map(bf16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(to),
+        DType::F16 => {
+            let mut block = [f16::ZERO; BLOCK];
+            block.iter_mut().zip(halves).for_each(|(x, bits)| *x = f16::from_bits(bits));
+            block[..to.len()].convert_to_f32_slice(to);
+        }
+        DType::BF16 => to.iter_mut().zip(halves).for_each(|(x, bits)| *x = bf16::from_bits(bits).to_f32()),
         _ => to.iter_mut().zip(from.as_chunks().0).for_each(|(x, c)| *x = f32::from_le_bytes(*c)),
     }
 }
 
 /// Rounds numbers to a type, and writes them to memory.
-fn round_line(dtype: DType, values: &mut [f32], to: &mut [u8]) {
-    let mut rounded =
-        |bits: Vec<u16>| to.as_chunks_mut().0.iter_mut().zip(bits).for_each(|(c, x)| *c = x.to_le_bytes());
+fn round_block(dtype: DType, values: &mut [f32], to: &mut [u8]) {
     match dtype {
         DType::F16 => {
-            let mut list = vec![f16::ZERO; values.len()];
-            list.convert_from_f32_slice(values);
-            list.convert_to_f32_slice(values);
-            rounded(list.iter().map(|x| x.to_bits()).collect());
+            let block = &mut [f16::ZERO; BLOCK][..values.len()];
+            block.convert_from_f32_slice(values);
+            block.convert_to_f32_slice(values);
+            to.as_chunks_mut().0.iter_mut().zip(block).for_each(|(c, x)| *c = x.to_bits().to_le_bytes());
         }
         DType::BF16 => {
-            let mut list = vec![bf16::ZERO; values.len()];
-            list.convert_from_f32_slice(values);
-            list.convert_to_f32_slice(values);
-            rounded(list.iter().map(|x| x.to_bits()).collect());
+            let block = &mut [bf16::ZERO; BLOCK][..values.len()];
+            block.convert_from_f32_slice(values);
+            block.convert_to_f32_slice(values);
+            to.as_chunks_mut().0.iter_mut().zip(block).for_each(|(c, x)| *c = x.to_bits().to_le_bytes());
         }
         _ => to.as_chunks_mut().0.iter_mut().zip(values.iter()).for_each(|(c, x)| *c = x.to_le_bytes()),
     }

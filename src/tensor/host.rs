@@ -7,6 +7,7 @@
 
 use super::small::{SmallFloat, decode_exponent, encode_exponent};
 use super::{DType, Problem, Words};
+use crate::mapped::zeroed;
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::fmt;
@@ -92,6 +93,14 @@ impl HostTensor {
             return Err(SizeMismatch::new(dtype, shape, expected, data.len()));
         }
         Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Bytes(data), words: None })
+    }
+
+    /// A tensor of bytes that `write` writes, zeros at first. Fails when there are more than fit in memory.
+    pub fn written(dtype: DType, shape: &[usize], write: impl FnOnce(&mut [u8])) -> Result<Self, SizeMismatch> {
+        let bytes = element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
+        let mut data = zeroed(bytes.ok_or_else(|| SizeMismatch::new(dtype, shape, None, 0))?);
+        write(&mut data);
+        HostTensor::new(dtype, shape, data.freeze())
     }
 
     /// One element, of its little-endian bytes, over and over. Fails when these are not one element, or the tensor is too
@@ -335,6 +344,23 @@ impl HostTensor {
             (_, Some(element), _) => fill(out, element),
             (Data::Joined(j), _, None) => j.copy_to(out),
             _ => out.copy_from_slice(self.bytes()),
+        }
+    }
+
+    /// Row `i` of `rows` that it has, all of one length, in memory of its size; nothing else is made of what is put together. Panics behind the
+    /// last one.
+    pub fn copy_row(&self, i: usize, rows: usize, out: &mut [u8]) {
+        match (&self.data, self.fill(), self.ready()) {
+            (_, Some(element), _) => fill(out, element),
+            (Data::Joined(j), _, None) if j.rows == rows => {
+                let mut rest = out;
+                for part in &j.parts {
+                    let (own, others) = rest.split_at_mut(part.byte_len() / rows.max(1));
+                    part.copy_row(i, rows, own);
+                    rest = others;
+                }
+            }
+            _ => out.copy_from_slice(&self.bytes()[i * out.len()..][..out.len()]),
         }
     }
 

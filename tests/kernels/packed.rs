@@ -13,6 +13,11 @@ use barewave_isa::Target;
 /// Rows, depth, columns, bits, block, zero points (none, packed, values), bias.
 type PackedCase = ([usize; 3], usize, usize, u8, bool);
 
+/// A product of several rows that matrix instructions may compute.
+fn by_matrix(t: DType, [m, n]: [usize; 2], zero: u8) -> bool {
+    t == DType::F16 && m > 1 && n.is_multiple_of(16) && zero == 0
+}
+
 /// One product with packed weights, and what it gives with a bound of its error.
 fn packed_product(t: DType, seed: u64, ([m, k, n], bits, block, zero, bias): PackedCase) -> (Builder, Vec<(f64, f64)>) {
     let mut b = Builder::new(17, seed);
@@ -62,7 +67,9 @@ fn packed_product(t: DType, seed: u64, ([m, k, n], bits, block, zero, bias): Pac
             mass += f.abs() * (q + z);
         }
         let bias = if bias { added[c].abs() + sum.abs() } else { 0.0 };
-        (sum, bound(t, sum.abs(), k, mass) + bias * 2f64.powi(-fraction(t) - 1))
+        // Matrix instructions multiply numbers that are scaled, and rounded, before.
+        let scaled = if by_matrix(t, [m, n], zero) { mass * 2f64.powi(-fraction(t) - 1) } else { 0.0 };
+        (sum, bound(t, sum.abs(), k, mass) + scaled + bias * 2f64.powi(-fraction(t) - 1))
     });
     let want = want.collect();
     (b, want)
@@ -70,7 +77,7 @@ fn packed_product(t: DType, seed: u64, ([m, k, n], bits, block, zero, bias): Pac
 
 #[test]
 fn products_with_packed_weights() {
-    let cases: [PackedCase; 13] = [
+    let cases: [PackedCase; 19] = [
         ([1, 64, 8], 4, 32, 0, false),
         ([1, 4096, 12], 4, 32, 1, true),
         ([1, 11008, 4], 4, 128, 0, false),
@@ -84,6 +91,13 @@ fn products_with_packed_weights() {
         ([1, 192, 14], 2, 16, 1, false),
         ([6, 320, 3], 2, 64, 0, true),
         ([2, 128, 1], 2, 32, 2, false),
+        // By matrix instructions: runs of several blocks, lanes without a run, several rounds, columns of one tile and of two.
+        ([8, 160, 16], 4, 32, 0, true),
+        ([6, 4096, 48], 4, 32, 0, false),
+        ([7, 96, 64], 4, 16, 0, true),
+        ([2, 11008, 32], 4, 128, 0, false),
+        ([8, 1040, 16], 8, 16, 0, false),
+        ([5, 384, 80], 2, 64, 0, true),
     ];
     for (number, case) in cases.into_iter().enumerate() {
         for t in [DType::F16, DType::BF16, DType::F32] {
@@ -156,7 +170,9 @@ fn products_with_packed_weights_normalise_their_rows() {
 /// A product that another gates is one launch with it, which gives what the f64 interpreter makes of both, gated here.
 #[test]
 fn products_with_packed_weights_are_gated() {
-    let cases: [PackedCase; 5] = [
+    let cases: [PackedCase; 7] = [
+        ([8, 1024, 48], 4, 32, 0, false),
+        ([6, 192, 16], 2, 32, 0, false),
         ([1, 1024, 40], 4, 32, 0, false),
         ([1, 96, 7], 4, 16, 1, false),
         ([3, 160, 10], 4, 32, 2, false),
