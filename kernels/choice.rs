@@ -18,6 +18,7 @@ use super::slices;
 use super::tile::{Form, Tile, Types};
 use super::tuning::{Product, Tuned, Tuning, Way, When};
 use super::vector;
+use crate::mir::Type;
 use barewave_isa::Target;
 
 /// A product: how many results, their rows and columns, and the depth.
@@ -48,6 +49,8 @@ pub(super) struct Extents {
     pub lines: bool,
     /// The operand, 0 or 1, that holds two of every four elements along k.
     pub sparse: Option<usize>,
+    /// Both operands have a scale for each 32 elements along k.
+    pub scaled: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -67,7 +70,9 @@ pub(super) struct Split {
 impl Extents {
     /// What operands hold of their elements, of so many bytes each, and with a sparse one the words that say where they were: two bits for each that is kept.
     pub fn held(&self, bytes: f64) -> [f64; 2] {
-        let of = |operand: usize| if self.sparse == Some(operand) { 0.5 + 0.125 / bytes } else { 1.0 };
+        // Of 4 bits, where it counts most, a scale is beside 16 bytes.
+        let whole = if self.scaled { 1.0 + 1.0 / 16.0 } else { 1.0 };
+        let of = |operand: usize| if self.sparse == Some(operand) { 0.5 + 0.125 / bytes } else { whole };
         [of(0), of(1)]
     }
 
@@ -130,7 +135,7 @@ type Timed = (f64, Tile, Split);
 /// instructions are taken wherever the target has them for the types.
 fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
     let mut all = matrix::candidates(machine.target, types, machine, e, min_n);
-    if e.sparse.is_some() {
+    if e.sparse.is_some() || e.scaled {
         return all;
     }
     if all.is_empty() {
@@ -250,9 +255,11 @@ fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Exte
     if found.is_empty() { Err(tuned.into()) } else { Ok(found) }
 }
 
-/// What a tuning says of a product; it says nothing of those with a sparse operand.
+/// What a tuning says of a product; it says nothing of those with a sparse operand, or with scales of blocks beside elements that also come
+/// without.
 fn tuned(tuning: &Tuning, target: Target, types: &Types, e: &Extents) -> Option<Tuned> {
-    tuning.of(&e.product(target, types)).filter(|_| e.sparse.is_none())
+    let other = e.sparse.is_some() || e.scaled && types.storage != Type::Fp4;
+    tuning.of(&e.product(target, types)).filter(|_| !other)
 }
 
 /// What a workgroup does with a tile.

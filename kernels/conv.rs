@@ -151,6 +151,7 @@ impl Columns {
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
             sparse: None,
+            scaled: false,
             lines: self.has_lines(cx, conv),
         }
     }
@@ -321,7 +322,7 @@ impl Place<'_> {
         let start = self.start(w, cx, term);
         if self.columns == Columns::Images || !term.is_plain(cx) {
             let b = gather_loader(w, cx, self, part, term, start, depth)?;
-            return Ok(Operands { a, b, places: None });
+            return Ok(Operands { a, b, words: [None, None] });
         }
         if self.columns == Columns::Lines {
             let src = Source {
@@ -338,12 +339,12 @@ impl Place<'_> {
             };
             let item = w.b.workitem_id();
             let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, depth, item);
-            return Ok(Operands { a, b, places: None });
+            return Ok(Operands { a, b, words: [None, None] });
         }
         let src = self.image_source(w, cx, term, part, (start, depth))?;
         let item = w.b.workitem_id();
         let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, n.iter().product(), item);
-        Ok(Operands { a, b, places: None })
+        Ok(Operands { a, b, words: [None, None] })
     }
 }
 

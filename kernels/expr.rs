@@ -20,6 +20,15 @@ pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, a
         let value = match node.op {
             Op::Acc => acc.ok_or(Reason::Malformed("an expression needs a value that this kernel does not compute"))?,
             Op::Input(i) => input(i),
+            Op::Bits(v) => match expr.nodes()[v.index()] {
+                // Codes of what becomes a small float are what the conversion writes: they need not be found again.
+                Node { op: Op::Cast(x), dtype } if small::is_small(dtype) && kind(expr.type_of(x)) == Kind::Float => {
+                    let x = done[x.index()].reg(b);
+                    let code = small::encode(b, dtype, x);
+                    Value::Word(b.to_vector(code).into())
+                }
+                _ => operation(b, node, at)?,
+            },
             _ => operation(b, node, at)?,
         };
         done.push(value);
@@ -53,9 +62,13 @@ fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Res<Value> {
             let mut r = x.reg(b);
             if is_half(from) {
                 r = b.convert(Type::F32, values::stored(from), r);
+            } else if small::is_small(from) {
+                r = small::encode(b, from, r);
             }
             if is_half(to) {
                 r = b.convert(values::stored(to), Type::F32, r);
+            } else if small::is_small(to) {
+                r = small::decode(b, to, r);
             } else if to.size() < 4 {
                 r = wrap(b, r, to);
             }

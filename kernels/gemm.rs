@@ -18,12 +18,16 @@ use super::rounds::Rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr, small, standardized};
+use crate::graph::fused::StepKind;
 use crate::graph::view::View;
 use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Type, both_signed};
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::{Mods, Target};
+
+/// Bytes that the offset of an access to LDS reaches.
+const LDS_OFFSETS: u32 = 1 << 16;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
@@ -57,14 +61,14 @@ impl Walk {
 pub(super) struct Operands {
     pub a: Loader,
     pub b: Loader,
-    /// Of the words that say where the elements of a sparse one were.
-    pub places: Option<Loader>,
+    /// Of the words that go with each: they say where the elements of a sparse one were, or are scales.
+    pub words: [Option<Loader>; 2],
 }
 
 impl Operands {
     /// The loaders of all that comes to LDS.
     pub fn all(&self) -> impl Iterator<Item = &Loader> {
-        [&self.a, &self.b].into_iter().chain(&self.places)
+        [&self.a, &self.b].into_iter().chain(self.words.iter().flatten())
     }
 
     /// Both come without a table of offsets.
@@ -76,6 +80,11 @@ impl Operands {
 /// The types of a product of the step's first two operands.
 pub(super) fn types(cx: &Cx) -> Res<Types> {
     let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
+    if let StepKind::Scaled(s) = &cx.step.kind {
+        let [left, right] = small::multiplied_in_blocks(cx.target, s.types).ok_or(Reason::Factors(a, b))?;
+        let right = (right != left).then_some(right);
+        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32 });
+    }
     if a.is_small_float() && b.is_small_float() {
         let [left, right] = small::multiplied(cx.target, [a, b]).ok_or(Reason::Factors(a, b))?;
         let right = (right != left).then_some(right);
@@ -168,8 +177,8 @@ pub(super) struct Places {
     pub layout: (Layout, Layout),
     /// Where B's tile begins.
     pub b_base: u32,
-    /// The same of the words that say where a sparse operand's elements were: read address, layout, and where they begin.
-    pub words: Option<(Part, Layout, u32)>,
+    /// The same of the words that go with each: read address, layout, and where they begin; 0 where that is part of the address.
+    pub words: [Option<(Part, Layout, u32)>; 2],
 }
 
 /// Multiplies and gives the sums.
@@ -207,9 +216,10 @@ pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
 pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: Opnd, sums: &Sums) -> Res<()> {
     let layout = (ops.a.layout(), ops.b.layout());
     let (size_a, size_b) = (layout.0.bytes(tile.of_operand(0).k), layout.1.bytes(tile.of_operand(1).k));
-    let of_words = ops.places.as_ref().map(Loader::layout);
+    let of_words = ops.words.each_ref().map(|w| w.as_ref().map(Loader::layout));
+    let word_bytes = of_words.map(|l| l.map_or(0, |l| l.bytes(tile.of_words().k)));
     // The second buffer lies right behind the first.
-    let swap = size_a + size_b + of_words.map_or(0, |l| l.bytes(tile.of_places().k));
+    let swap = size_a + size_b + word_bytes[0] + word_bytes[1];
     let b = &mut w.b;
     b.lds_of_at_least(tile.buffers * swap);
     let item = b.workitem_id();
@@ -226,13 +236,22 @@ pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
     };
     let read = (layout.0.address(b, &reads.0, item), layout.1.address(b, &reads.1, item));
     let read = (b.to_vector(read.0), b.to_vector(read.1));
-    let words = match (of_words, tile.form) {
-        (Some(layout), Form::Matrix(f)) => {
-            let read = layout.address(b, &f.read_words(tile), item);
-            Some((b.to_vector(read), layout, size_a + size_b))
+    let mut words = [None; 2];
+    if let Form::Matrix(f) = tile.form {
+        for (operand, layout) in of_words.into_iter().enumerate().filter_map(|(o, l)| Some((o, l?))) {
+            let mut base = size_a + size_b + [0, word_bytes[0]][operand];
+            let mut read = layout.address(b, &f.read_words(tile, operand), item);
+            // Offsets of instructions reach no further.
+            if base + word_bytes[operand] > LDS_OFFSETS {
+                read = b.add(read, base);
+                if let Some(loader) = &mut ops.words[operand] {
+                    loader.go_to(b, base);
+                }
+                base = 0;
+            }
+            words[operand] = Some((b.to_vector(read), layout, base));
         }
-        _ => None,
-    };
+    }
     let places = Places { read, layout, b_base: size_a, words };
     let mut vector = |tm, tn, dot| {
         let place = tile.fragment();

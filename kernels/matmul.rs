@@ -14,7 +14,7 @@ use super::split::{self, DepthPart, Known, Product};
 use super::standardized::Rows;
 use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
-use crate::graph::fused::{Sparse, StepKind};
+use crate::graph::fused::{Scaled, Sparse, StepKind};
 use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
@@ -24,6 +24,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
     let out = &cx.step.output.view;
     let r = out.rank();
     let sparse = sparse(cx);
+    let operands = &cx.step.inputs[..cx.step.kind.operands()];
     let k = sparse.map_or(cx.step.inputs[0].view.dims[r - 1], |s| s.depth);
     let (m, n) = (out.dims[r - 2], out.dims[r - 1]);
     let [a, b] = [0, 1].map(|i| &cx.step.inputs[i].view.strides);
@@ -36,7 +37,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         m,
         n,
         k,
-        bytes: gemm::operand_bytes(cx, 1) + sparse.map_or(0, |_| cx.graph.tensor(cx.step.inputs[2].tensor).bytes()),
+        bytes: operands.iter().map(|a| cx.graph.tensor(a.tensor).bytes()).sum(),
         stored: cx.dtype(Arg::Output).size(),
         expression: epilogue::clocks(cx),
         deep,
@@ -45,6 +46,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         apart: gemm::stores_apart(cx, &walk(r, m)),
         in_rows: gemm::stores_together(cx, &walk(r, m)),
         sparse: sparse.map(|s| s.side),
+        scaled: scaled(cx).is_some(),
         lines: [(r - 1, r - 2), (r - 2, r - 1)].into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
 }
@@ -60,6 +62,32 @@ fn sparse(cx: &Cx) -> Option<Sparse> {
         StepKind::Sparse(s) => Some(s),
         _ => None,
     }
+}
+
+/// What the product is, if its operands have scales for blocks.
+fn scaled(cx: &Cx) -> Option<Scaled> {
+    match cx.step.kind {
+        StepKind::Scaled(s) => Some(s),
+        _ => None,
+    }
+}
+
+/// There are instructions for a product of blocks with scales.
+pub(super) fn takes_scaled(cx: &Cx) -> bool {
+    gemm::types(cx).is_ok()
+}
+
+/// Rows or columns of large tiles, and their depth in bytes.
+const LARGE: usize = 256;
+const DEEP: usize = 128;
+
+/// Scales of a factor that lie along its depth come as a piece of 64 bytes for each line of a tile. The second-level cache, which gives each
+/// compute unit one in a clock, takes longer for these than another launch.
+pub(super) fn turns_scales(cx: &Cx, side: usize) -> bool {
+    let e = extents(cx);
+    let (lines, across) = if side == 0 { (e.m, e.n) } else { (e.n, e.m) };
+    let pieces = e.batches * lines * across.div_ceil(LARGE) * e.k.div_ceil(DEEP);
+    pieces as f64 / f64::from(cx.target.cus()) > choice::Machine::of(cx.target).launch
 }
 
 /// The target may multiply one of its operands as a sparse one.
@@ -178,7 +206,19 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         _ => Operand::new(cx, number, along, k),
     };
     let operands = [operand(0, (r - 1, r - 2))?, operand(1, (r - 2, r - 1))?];
-    let places = sparse.map(|_| Operand::new(cx, 2, (r - 2, r - 1), k)).transpose()?;
+    let mut words = [None, None];
+    if let Some(s) = sparse {
+        words[s.side] = Some(Operand::new(cx, 2, (r - 2, r - 1), k)?);
+    }
+    if let Some(s) = scaled(cx) {
+        let depth = s.depth / Scaled::BLOCK;
+        words = [(2, (r - 1, r - 2)), (3, (r - 2, r - 1))]
+            .map(|(i, along)| Operand::new(cx, i, along, depth).map(Some))
+            .into_iter()
+            .collect::<Res<Vec<_>>>()?
+            .try_into()
+            .unwrap_or_default();
+    }
     let mut rest = Rest::of(cx, &operands, (&tile, &split), k);
     // A rest has its own depth.
     if split.shares.is_some() && rest.is_some() {
@@ -206,19 +246,22 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
     let loaders = |w: &mut Writer, tile: &Tile, (depth, part): (usize, DepthPart), anywhere: bool| -> Res<Operands> {
         let ends = [(first_m, tile.m), (first_n, tile.n)];
         let mut one = |o: &Operand, (first, width): (Part, u32), of: &Tile| {
-            // What a sparse operand holds, and its words, are less deep.
+            // What a sparse operand holds, and words, are less deep.
             let each = tile.k / of.k;
-            let (depth, part) = match each {
-                1 => (depth, part),
+            let (depth, part) = match (each, tile.block()) {
+                (1, _) => (depth, part),
+                (_, Some(block)) => (depth.div_ceil(block as usize), part.of_each(&mut w.b, each)),
                 _ => (depth.next_multiple_of(2 * tile.run as usize) / each as usize, part.of_each(&mut w.b, each)),
             };
             o.loader(w, cx, (depth, part, each), first, &batch, (of, width), anywhere)
         };
         let a = one(&operands[0], ends[0], &tile.of_operand(0))?;
         let b = one(&operands[1], ends[1], &tile.of_operand(1))?;
-        let words = places.as_ref().zip(tile.sparse());
-        let places = words.map(|(o, sparse)| one(o, ends[sparse], &tile.of_places())).transpose()?;
-        Ok(Operands { a, b, places })
+        let mut of_words = [None, None];
+        for (i, o) in words.iter().enumerate().filter_map(|(i, o)| Some((i, o.as_ref()?))) {
+            of_words[i] = Some(one(o, ends[i], &tile.of_words())?);
+        }
+        Ok(Operands { a, b, words: of_words })
     };
     if let Form::Sliced(form) = tile.form {
         let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part, 1), first, &batch, &tile);

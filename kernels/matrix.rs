@@ -15,9 +15,10 @@ use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
+use crate::graph::fused::Scaled;
 use crate::mir::{
-    Builder, MInst, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers, sparse_instruction,
-    sparse_modifiers,
+    Builder, MInst, Opnd, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers, scaled_instruction,
+    sparse_instruction, sparse_modifiers,
 };
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
@@ -35,6 +36,9 @@ pub(super) struct MatrixForm {
     pub swapped: bool,
     /// Results are stored in whole rows ([`regroup`](super::regroup)).
     pub in_rows: bool,
+    /// Both operands have scales for blocks, which are operands of the instruction. What shares one it has in cells of all groups of lanes,
+    /// one behind the other.
+    pub scaled: bool,
 }
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
@@ -116,6 +120,7 @@ pub(super) fn candidates(
     let of_side = |side: usize| {
         let form = match e.sparse {
             Some(operand) => MatrixForm::sparse(target, types, side, operand)?,
+            None if e.scaled => MatrixForm::with_scales(target, types, side, !e.apart)?,
             None => MatrixForm::of(target, types, side, !e.apart)?,
         };
         Some((form, form.step(run)))
@@ -146,8 +151,11 @@ pub(super) fn candidates(
             continue;
         }
         let operands = [tile_m, tile_n].into_iter().enumerate();
-        let of_places = tile.sparse().map_or(0, |o| [tile_m, tile_n][o] * 4 * tile.of_places().k);
-        let one = operands.map(|(o, width)| Layout::most(&tile.of_operand(o), width)).sum::<u32>() + of_places;
+        let of_words = |o: usize, width: u32| match tile.has_words(o) {
+            true => Layout::most(&tile.of_words(), width),
+            false => 0,
+        };
+        let one = operands.map(|(o, width)| Layout::most(&tile.of_operand(o), width) + of_words(o, width)).sum::<u32>();
         let lds_bytes = target.info().lds_bytes;
         // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
         // rounds with two.
@@ -176,8 +184,8 @@ pub(super) fn candidates(
 /// Dwords that a workitem loads for a tile.
 fn loaded_words(tile: &Tile) -> u32 {
     let cells: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k).sum();
-    let of_places = tile.sparse().map_or(0, |o| [tile.m, tile.n][o] * tile.of_places().k);
-    (cells * tile.types.bytes() / 4 + of_places) / tile.threads()
+    let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
+    (cells * tile.types.bytes() / 4 + words) / tile.threads()
 }
 
 /// Every workitem has something to load of all operands, and a pass has a whole row.
@@ -188,10 +196,10 @@ fn can_load(tile: &Tile) -> bool {
         (own * width).is_multiple_of(threads) && threads >= own.max(width)
     };
     let both = [tile.m, tile.n].iter().enumerate().all(|(o, width)| fits(tile.of_operand(o), *width));
-    both && tile.sparse().is_none_or(|o| {
-        let width = [tile.m, tile.n][o];
-        width.is_power_of_two() && fits(tile.of_places(), width)
-    })
+    both && [tile.m, tile.n]
+        .iter()
+        .enumerate()
+        .all(|(o, width)| !tile.has_words(o) || width.is_power_of_two() && fits(tile.of_words(), *width))
 }
 
 /// What a lane holds of an operand: which bits of its number name a row (of A; of B a column), and which a group of k.
@@ -209,7 +217,7 @@ impl MatrixForm {
         let (types, (down, across)) = (tile.types, self.waves);
         let busy = self.clocks(target);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
-        let products = f64::from(tile.m * tile.n) / (side * side * self.op.shape.k as f64) * busy;
+        let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy;
         let [held_m, held_n] = e.held(bytes);
         let read = f64::from(tile.m / down) * held_m + f64::from(tile.n / across) * held_n;
         let reads = read * f64::from(down * across) * bytes / machine.lds;
@@ -222,7 +230,10 @@ impl MatrixForm {
         let apart = t.max_agprs > 0 && !t.unified_agprs;
         let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
         let held = self.operand(Operand::B).map_or(0, |b| self.lane_depth(&b, tile.run)) * types.bytes() / 4;
-        let held_of = |operand: usize| if tile.sparse() == Some(operand) { held / 2 + 1 } else { held };
+        let held_of = |operand: usize| match tile.sparse() {
+            Some(sparse) if sparse == operand => held / 2 + 1,
+            _ => held + u32::from(self.scaled),
+        };
         // Barriers; and an odd number of steps has none beside which the next round's first reads come.
         let odd = tile.k / self.step(tile.run) % 2;
         let meetings = 3 - tile.buffers + 2 * odd;
@@ -266,7 +277,7 @@ impl MatrixForm {
     /// Instructions of a wave's step.
     fn products(&self, tile: &Tile) -> f64 {
         let results = tile.m * tile.n / (self.waves.0 * self.waves.1);
-        let of_one = self.side() * self.side() * self.op.shape.k as u32;
+        let of_one = self.side() * self.side() * self.depth();
         f64::from(results * self.step(tile.run)) / f64::from(of_one)
     }
 
@@ -278,6 +289,20 @@ impl MatrixForm {
     /// Rows and columns of the instruction's result.
     pub fn side(&self) -> u32 {
         self.op.shape.m as u32
+    }
+
+    /// k of the instruction, in elements that memory holds: bytes of two where they have 4 bits.
+    fn depth(&self) -> u32 {
+        self.op.shape.k as u32 / self.in_byte()
+    }
+
+    fn in_byte(&self) -> u32 {
+        8 / self.op.a.bits().min(8)
+    }
+
+    /// The same of the elements that share a scale.
+    pub fn block(&self) -> u32 {
+        Scaled::BLOCK as u32 / self.in_byte()
     }
 
     /// Rows or columns of an operand as `row` of its steps, numbers of its groups of k as `col`.
@@ -293,7 +318,7 @@ impl MatrixForm {
                 groups *= 2;
             }
         }
-        Some(Side { lanes, own: f.positions(), groups })
+        Some(Side { lanes, own: f.positions() / self.in_byte(), groups })
     }
 
     /// k that the lanes read in one step: as many as fill cells, or an instruction.
@@ -330,6 +355,19 @@ impl MatrixForm {
             let (instruction, op) = matrix_instruction(target, [a, b], types.accumulate, side)?;
             MatrixForm::new(instruction, op)
         };
+        MatrixForm::turned(types, may, of)
+    }
+
+    /// The same with scales for blocks of both.
+    fn with_scales(target: Target, types: Types, side: usize, may: bool) -> Option<MatrixForm> {
+        let of = |factors: [Type; 2]| {
+            let (instruction, op) = scaled_instruction(target, factors, types.accumulate, side)?;
+            Some(MatrixForm { scaled: true, ..MatrixForm::new(instruction, op)? })
+        };
+        MatrixForm::turned(types, may, of)
+    }
+
+    fn turned(types: Types, may: bool, of: impl Fn([Type; 2]) -> Option<MatrixForm>) -> Option<MatrixForm> {
         let [a, b] = types.factors();
         let form = of([a, b])?;
         let swapped = form.swapped && may;
@@ -347,7 +385,7 @@ impl MatrixForm {
 
     /// A single wave that multiplies with an instruction; none where its operands do not agree.
     pub fn new(instruction: Op, op: MatrixOp) -> Option<MatrixForm> {
-        let form = MatrixForm { instruction, op, waves: (1, 1), swapped: false, in_rows: false };
+        let form = MatrixForm { instruction, op, waves: (1, 1), swapped: false, in_rows: false, scaled: false };
         let d = op.fragment(Operand::D)?;
         let down = |b: usize| d.position.get(b) == Some(&Step { row: 1 << b, col: 0 });
         form.is_usable().then_some(MatrixForm { swapped: down(0) && down(1), ..form })
@@ -402,17 +440,18 @@ impl MatrixForm {
             });
             let waves = [(across, fragment::across(own_across)), (down, fragment::across(own_down))];
             let mut f = fragment::runs(&waves, &[], tile.types.bytes() * 8);
-            let within = side.lanes.iter().map(|s| Step { row: s.col * depth, col: s.row });
+            let apart = if self.scaled { tile.run } else { depth };
+            let within = side.lanes.iter().map(|s| Step { row: s.col * apart, col: s.row });
             f.lane = within.chain(f.lane).collect();
             f
         };
         (read(of_a, 0, tile.m / down), read(of_b, tile.n / across, 0))
     }
 
-    /// The same of the words that say where the elements of a sparse operand's cells were.
-    pub fn read_words(&self, tile: &Tile) -> Fragment {
+    /// The same of the words that go with operand 0 or 1: of a group of lanes those of its cells, or of the block that has its number.
+    pub fn read_words(&self, tile: &Tile, operand: usize) -> Fragment {
         let (a, b) = self.reads(tile);
-        let cells = if self.swapped { b } else { a };
+        let cells = if operand == 0 { a } else { b };
         let word = |s: &Step| Step { row: s.row / tile.run, col: s.col };
         Fragment { lane: cells.lane.iter().map(word).collect(), ..cells }
     }
@@ -443,10 +482,10 @@ impl Matrix<'_> {
         let sparse = self.tile.sparse() == Some(usize::from(!of_rows));
         if sparse { self.depth / 2 } else { self.depth }
     }
-    /// Registers of so many tiles of the rows, or of the columns: behind the elements of a sparse one the word that says where they were.
+    /// Registers of so many tiles of the rows, or of the columns: behind the elements the word that goes with them.
     fn operand(&self, b: &mut Builder, (of_rows, tiles): (bool, u32)) -> Vec<Part> {
         let held = self.held(of_rows);
-        let word = u32::from(held < self.depth);
+        let word = u32::from(held < self.depth || self.form.scaled);
         let dwords = (held * self.tile.types.bytes() / 4 + word) as u8;
         (0..tiles).map(|_| b.v(dwords)).collect()
     }
@@ -460,13 +499,13 @@ impl Matrix<'_> {
         };
         let cells = self.held(of_rows) / tile.run;
         let per_cell = (tile.cell() / 4) as u8;
-        let sparse = self.held(of_rows) < self.depth;
-        if let Some((address, layout, base)) = p.words.filter(|_| sparse) {
+        if let Some((address, layout, base)) = p.words[usize::from(!of_rows)] {
             let at = base + layout.at(step * self.groups, number as u32 * self.form.side());
             b.lds_read_into(to.slice(cells as u8 * per_cell, 1), address, at);
         }
         for c in 0..cells {
-            let k = (step * self.groups * cells + c) * tile.run;
+            let c_apart = if self.form.scaled { self.groups } else { 1 };
+            let k = (step * self.groups * cells + c * c_apart) * tile.run;
             let at = base + layout.at(k, number as u32 * self.form.side());
             b.lds_read_into(to.slice(c as u8 * per_cell, per_cell), address, at);
         }
@@ -486,6 +525,7 @@ impl Matrix<'_> {
                     let (i, j) = if longer { (t, u) } else { (u, t) };
                     let sum = sums[i * columns.len() + j];
                     let (first, second) = if self.swapped { (columns[j], rows[i]) } else { (rows[i], columns[j]) };
+                    let scales = [first, second].map(|p| p.dword(p.len - 1));
                     let second = second.slice(q * dwords, dwords);
                     let (first, third, mods) = if sparse {
                         let (kept, word) = (first.slice(q * dwords / 2, dwords / 2), first.dword(first.len - 1));
@@ -494,7 +534,10 @@ impl Matrix<'_> {
                         let mods = matrix_modifiers(self.form.instruction, &self.form.op);
                         (first.slice(q * dwords, dwords), sum, mods)
                     };
-                    let srcs = [first.into(), second.into(), third.into()];
+                    let mut srcs: Vec<Opnd> = vec![first.into(), second.into(), third.into()];
+                    if self.form.scaled {
+                        srcs.extend(scales.map(Opnd::from));
+                    }
                     b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
                 }
                 if q + 1 == of_cell {

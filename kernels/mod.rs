@@ -285,7 +285,7 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
     let cx = cx(graph, step, target, tuning);
     match &step.kind {
         _ if sized::fits(graph, step) => None,
-        StepKind::MatMul | StepKind::Sparse(_) => matmul::candidates(&cx).ok(),
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => matmul::candidates(&cx).ok(),
         StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
     }
@@ -299,7 +299,8 @@ const WORTH_PACKING: f64 = 0.96;
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
 /// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
-/// products to attentions, these with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, products of sparse constants, products with the normalisation of their rows,
+/// products to attentions, these with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
+/// from 4 or 8 with scales of blocks, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
@@ -328,9 +329,16 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let making = crate::graph::make_lines(next, |graph, before, whole| attention::makes(graph, before, whole, target))
         .or(caching);
     let next = making.as_ref().unwrap_or(graph);
+    let scaled = crate::graph::scaled_factors(
+        next,
+        |graph, step| matmul::takes_scaled(&cx(graph, step, target, tuning)),
+        |graph, step, side| matmul::turns_scales(&cx(graph, step, target, tuning), side),
+    )
+    .or(making);
+    let next = scaled.as_ref().unwrap_or(graph);
     let narrow =
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
-            .or(making);
+            .or(scaled);
     let next = narrow.as_ref().unwrap_or(graph);
     let sparse = crate::graph::sparse_factors(
         next,
@@ -402,7 +410,7 @@ pub fn lower(
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul | StepKind::Sparse(_) => matmul::lower(&cx, None, None),
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => matmul::lower(&cx, None, None),
         StepKind::Normed(n) => normed::lower(&cx, n),
         StepKind::Standardized(s) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),

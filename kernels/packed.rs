@@ -15,11 +15,12 @@ use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, small};
 use crate::graph::fused::{Packed, StepKind, Zeros};
 use crate::mir::{Buffer, Builder, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::{Target, op};
+use half::f16;
 use rows::Rows;
 use std::collections::VecDeque;
 use tiles::Tiles;
@@ -201,14 +202,8 @@ fn pairs(b: &mut Builder, bits: u32, middle: bool, word: Part) -> Vec<Part> {
     (0..16 / bits)
         .map(|j| {
             let x = if j > 0 { b.shr(word, j * bits) } else { word };
-            let mask = b.scalar(field << 16 | field);
             let thousands = b.to_vector(THOUSANDS);
-            let x = if b.target().has(op::V_AND_OR_B32) {
-                b.op(op::V_AND_OR_B32, &[x.into(), mask.into(), thousands.into()])
-            } else {
-                let x = b.and(x, mask);
-                b.op(Gen::Or.of(Type::B32), &[thousands.into(), x.into()])
-            };
+            let x = small::and_or(b, x, field << 16 | field, thousands);
             b.op(Gen::Add.of(Type::PkF16), &[x.into(), less.into()])
         })
         .collect()
@@ -330,7 +325,10 @@ impl Product<'_> {
             }
             let t = self.cx.dtype(Arg::Input(2));
             for (c, scale) in run.scales[number].iter().enumerate() {
-                let scale = w.b.convert(values::stored(t), Type::F32, *scale);
+                let scale = match small::is_small(t) {
+                    true => small::decode(&mut w.b, t, *scale),
+                    false => w.b.convert(values::stored(t), Type::F32, *scale),
+                };
                 for row in 0..self.rows as usize {
                     let i = row * columns + c;
                     if let (Some(zeros), Some(total)) = (&zeros, totals.get(row)) {
@@ -355,6 +353,22 @@ impl Product<'_> {
     /// The numbers of a word as factors: pairs `(j, j + half)` for dot products; else, for each shift, those in the bytes.
     fn factors(&self, w: &mut Writer, word: Part) -> Vec<Part> {
         let bits = self.p.bits;
+        if let Zeros::Floats(t) = self.p.zeros {
+            let (pairs, power) = small::halves(&mut w.b, t, word);
+            let half = pairs.len() as u32;
+            let (times, values): (_, Vec<Part>) = if self.dots {
+                (Gen::Mul.of(Type::PkF16), pairs)
+            } else {
+                let one = |i: u32| values::widened(&mut w.b, Type::F16, pairs[(i % half) as usize], i / half);
+                (Gen::Mul.of(Type::F32), (0..2 * half).map(one).collect())
+            };
+            if power == 1.0 {
+                return values;
+            }
+            let power = if self.dots { u32::from(f16::from_f32(power).to_bits()) * 0x1_0001 } else { power.to_bits() };
+            let power = w.b.to_vector(power);
+            return values.into_iter().map(|x| w.b.op(times, &[x.into(), power.into()])).collect();
+        }
         if self.dots {
             return pairs(&mut w.b, bits, self.p.zeros == Zeros::Middle, word);
         }
@@ -420,7 +434,7 @@ impl Product<'_> {
     /// packed ones the bytes, and behind them how far to shift them.
     fn zero_points(&self, w: &mut Writer, run: &Run, k: u32) -> Res<Option<Vec<Part>>> {
         Ok(match self.p.zeros {
-            Zeros::Middle => None,
+            Zeros::Middle | Zeros::Floats(_) => None,
             Zeros::Values => Some(self.blockwise(w, run, k, Arg::Input(3))?),
             Zeros::Packed => {
                 let buf = w.buffer(self.cx, Arg::Input(3))?;
@@ -440,6 +454,7 @@ impl Product<'_> {
     fn zeros(&self, w: &mut Writer, run: &Run, number: usize) -> Option<Vec<Part>> {
         match self.p.zeros {
             Zeros::Middle if self.dots => None,
+            Zeros::Floats(_) => None,
             Zeros::Middle => {
                 let middle = w.b.to_vector((1u32 << (self.p.bits - 1)) as f32);
                 Some(vec![middle; self.lines().len()])
@@ -490,7 +505,11 @@ impl Product<'_> {
         let at = w.b.mad(self.column, blocks, block);
         let at = w.b.mul(at, size);
         let at = self.guarded(w, at, run.mask);
-        let load = if size == 2 { op::BUFFER_LOAD_USHORT } else { op::BUFFER_LOAD_DWORD };
+        let load = match size {
+            1 => op::BUFFER_LOAD_UBYTE,
+            2 => op::BUFFER_LOAD_USHORT,
+            _ => op::BUFFER_LOAD_DWORD,
+        };
         let one = |c: u32| w.b.load_op(load, buf, at, 0u32, self.start(arg) + c * blocks * size);
         Ok(self.lines().into_iter().map(one).collect())
     }

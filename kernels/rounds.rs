@@ -119,7 +119,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         places: Places,
         swap: u32,
     ) -> Self {
-        let read = [places.read.0, places.read.1].into_iter().chain(places.words.map(|w| w.0));
+        let read = [places.read.0, places.read.1].into_iter().chain(places.words.iter().flatten().map(|w| w.0));
         let addresses: Vec<Part> = read.chain(ops.all().map(Loader::lds)).collect();
         // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
         let summed = tile.buffers > 1 && !swap.is_power_of_two();
@@ -200,7 +200,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         b.stage(LOAD);
         ops.a.issue(b, k);
         ops.b.issue(b, k);
-        ops.places.iter_mut().for_each(|l| l.issue(b, k));
+        ops.words.iter_mut().flatten().for_each(|l| l.issue(b, k));
         b.stage(self.last());
     }
 
@@ -211,8 +211,10 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
         ops.a.commit(b, 0);
         ops.b.commit(b, self.places.b_base);
-        if let (Some(places), Some((_, _, base))) = (&ops.places, self.places.words) {
-            places.commit(b, base);
+        for (words, place) in ops.words.iter().zip(self.places.words) {
+            if let (Some(words), Some((_, _, base))) = (words, place) {
+                words.commit(b, base);
+            }
         }
         (self.addresses.len() / 2..self.addresses.len()).for_each(|i| self.change(b, i));
         b.stage(self.last());

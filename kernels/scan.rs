@@ -379,11 +379,12 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
 }
 
 /// Clocks of a round of a workgroup beside its wait for loads: members meet in LDS; of a wave for what it loads and stores with an instruction each; and of
-/// a compute unit for the elements of 64 lanes. Share of a round's bytes that are in flight together, and most pieces of a line.
+/// a compute unit for the elements of 64 lanes; share of a round's bytes that are in flight together. Both of words, and of narrower elements, which are
+/// converted, and take more registers than memory. And most pieces of a line.
 const ROUND: f64 = 100.0;
 const ACCESSES: f64 = 32.0;
-const ELEMENT: f64 = 4.0;
-const TOGETHER: f64 = 0.6;
+const ELEMENT: [f64; 2] = [4.0, 12.0];
+const TOGETHER: [f64; 2] = [0.6, 0.15];
 const MOST_PIECES: usize = 1 << 11;
 
 /// In how many pieces lines are scanned where few workgroups have them: what each comes to, sums of these, and each behind its own. As many as take least,
@@ -399,13 +400,14 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
     let shape = shape.ok()?;
     let machine = Machine::of(cx.target);
     let [read, written] = accesses.map(|t| (t.size() * out.len()) as f64);
+    let narrower = usize::from(shape.size < 4 && shape.dense);
     let loaded = |pieces: usize| {
         let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
         let walked = shape.walked(cx.target)?;
         let at_once = walked.workgroups.min(cx.target.cus() as usize * walked.resident());
         let elements = (walked.in_flight / shape.size) as f64 / 64.0;
-        let work = ROUND + elements * (ACCESSES / f64::from(shape.together) + ELEMENT);
-        let round = machine.answer(read + written) / TOGETHER + work;
+        let work = ROUND + elements * (ACCESSES / f64::from(shape.together) + ELEMENT[narrower]);
+        let round = machine.answer(read + written) / TOGETHER[narrower] + work;
         Some(read * round / (walked.in_flight * at_once) as f64)
     };
     let moved = (read + written) / machine.memory;

@@ -1,13 +1,26 @@
 //! Floats of 8 and 4 bits, computed as f32: from the code in a byte and back, by integer instructions that every target has.
 
-use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type, matrix_instruction};
+use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type, matrix_instruction, scaled_instruction};
 use crate::tensor::DType;
 use crate::tensor::small::{SmallFloat, Special};
-use barewave_isa::Target;
+use barewave_isa::{Target, op};
 
 /// True for the types that this file converts.
 pub(super) fn is_small(t: DType) -> bool {
     SmallFloat::of(t).is_some() || t == DType::F8E8M0
+}
+
+/// The types as which a target's matrix instructions multiply two factors of blocks with scales, if they do.
+pub(super) fn multiplied_in_blocks(target: Target, factors: [DType; 2]) -> Option<[Type; 2]> {
+    let element = |t: DType| match t {
+        DType::F8E4M3 => Some(Type::Fp8),
+        DType::F8E5M2 => Some(Type::Bf8),
+        DType::F4E2M1 => Some(Type::Fp4),
+        _ => None,
+    };
+    let elements = [element(factors[0])?, element(factors[1])?];
+    let has = |side: usize| scaled_instruction(target, elements, Type::F32, side).is_some();
+    (has(16) || has(32)).then_some(elements)
 }
 
 /// The types as which a target's matrix instructions multiply two factors, if they do.
@@ -71,6 +84,52 @@ pub(super) fn decode(b: &mut Builder, t: DType, code: Part) -> Part {
             b.select(is_nan, nan, x)
         }
     }
+}
+
+/// `x & mask | y`.
+pub(super) fn and_or(b: &mut Builder, x: Part, mask: u32, y: Part) -> Part {
+    if b.target().has(op::V_AND_OR_B32) {
+        let mask = b.scalar(mask);
+        return b.op(op::V_AND_OR_B32, &[x.into(), mask.into(), y.into()]);
+    }
+    let x = b.and(x, mask);
+    b.op(Gen::Or.of(Type::B32), &[x.into(), y.into()])
+}
+
+/// The codes of a word as pairs of halves: elements `(j, j + half)` of the word's, of floats of 4 bits or of 8 that
+/// [fit halves](SmallFloat::fits_halves), and none of which is a NaN that halves do not have. They are so many times too small.
+pub(super) fn halves(b: &mut Builder, t: DType, word: Part) -> (Vec<Part>, f32) {
+    // A code of 8 bits is a half's high byte but for the length of the exponent and what it counts from.
+    let (shift, power) = match SmallFloat::of(t) {
+        Some(f) if t != DType::F4E2M1 => (5 - f.exponent, 2f32.powi(15 - f.bias)),
+        _ => (0, 1.0),
+    };
+    let bytes = match t {
+        DType::F4E2M1 => {
+            // The high bytes of 0, 0.5, 1, 1.5, 2, 3, 4 and 6 as halves, whose low ones are 0.
+            let tables = [0x4644_4240u32, 0x3e3c_3800].map(|table| b.to_vector(table));
+            let (up, down) = (b.shl(word, 4u32), b.shr(word, 4u32));
+            let mut of = |codes: Part, signs: Part| {
+                let own = b.and(codes, 0x0707_0707u32);
+                let own = b.op(op::V_PERM_B32, &[tables[0].into(), tables[1].into(), own.into()]);
+                and_or(b, signs, 0x8080_8080, own)
+            };
+            vec![of(word, up), of(down, word)]
+        }
+        _ => vec![word],
+    };
+    // Bytes 0 and 2, then 1 and 3.
+    let mut pairs = Vec::new();
+    for (second, bytes) in [false, true].into_iter().flat_map(|second| bytes.iter().map(move |x| (second, *x))) {
+        let x = if second { bytes } else { b.shl(bytes, 8u32) };
+        let own = if shift > 0 { b.shr(x, shift) } else { x };
+        let mask = (0x7f00 >> shift) | if shift > 0 { 0 } else { 0x8000 };
+        let own = b.and(own, mask << 16 | mask);
+        // Without its type: it is made of integers and taken for halves.
+        let pair = if shift > 0 { and_or(b, x, 0x8000_8000, own) } else { own };
+        pairs.push(b.to_vector(pair));
+    }
+    (pairs, power)
 }
 
 /// The code nearest to an f32, halves to even; what is too large overflows as the type does.

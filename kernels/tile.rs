@@ -136,11 +136,33 @@ impl Tile {
         if self.sparse() == Some(operand) { Tile { k: self.k / 2, ..*self } } else { *self }
     }
 
-    /// The tile of the words that say where a sparse operand's elements were: of a word for each cell. In LDS they are dwords.
-    pub fn of_places(&self) -> Tile {
-        let storage = if self.types.bytes() == 1 { Type::U32 } else { Type::U16 };
+    /// Words go with an operand: they say where a sparse one's elements were, or are scales.
+    pub fn has_words(&self, operand: usize) -> bool {
+        self.sparse() == Some(operand) || self.block().is_some()
+    }
+
+    /// k of the elements that share a scale, where operands have such.
+    pub fn block(&self) -> Option<u32> {
+        match self.form {
+            Form::Matrix(f) if f.scaled => Some(f.block()),
+            _ => None,
+        }
+    }
+
+    /// The tile of the words that go with an operand: of one for each cell, or for each block. In LDS they are dwords.
+    pub fn of_words(&self) -> Tile {
+        let storage = match self.block() {
+            Some(_) => Type::U8,
+            None if self.types.bytes() == 1 => Type::U32,
+            None => Type::U16,
+        };
         let types = Types { storage, compute: Type::U32, right: None, accumulate: Type::U32 };
-        Tile { types, k: self.k / (2 * self.run), run: 1, ..*self }
+        Tile { types, k: self.k / self.block().unwrap_or(2 * self.run), run: 1, ..*self }
+    }
+
+    /// Of an operand so wide, rows or columns of words.
+    pub fn words_of(&self, operand: usize, width: u32) -> u32 {
+        if self.has_words(operand) { width * self.of_words().k } else { 0 }
     }
 
     /// Of so many rows or columns of a workitem, how many lie together: as many as LDS gives at once, so that those of neighbouring

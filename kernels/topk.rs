@@ -17,7 +17,7 @@ use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::TopK;
 use crate::mir::{Builder, Gen, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
+use barewave_isa::{Target, op};
 
 const WORKGROUP: u32 = 256;
 
@@ -27,6 +27,15 @@ const HELD: usize = sorted::EACH as usize;
 /// Low bits of a key of one word: the place in a piece, from the end.
 const PLACE: u32 = 0x1fff;
 const _: () = assert!(TopK::LONGEST <= PLACE as usize);
+
+/// As many of the best are found in rounds: more are sooner sorted, by the cycle model of pieces of 300 to 1024 on six targets.
+fn most_rounds(target: Target, t: DType) -> usize {
+    match (target.info().wave_size, is_word(t)) {
+        (64, _) => 44,
+        (_, true) => 56,
+        (_, false) => 48,
+    }
+}
 
 /// How a piece lies in its team.
 struct Shape {
@@ -59,7 +68,8 @@ impl Shape {
         let loads = |team: u32| (units as u32).div_ceil(team);
         let split = [n / width / pieces, n / width % pieces].map(|u| u as u32);
         debug_assert!(k * pieces <= n);
-        let sorted = !TopK::in_rounds(t, longest, k);
+        let (short, _) = TopK::IN_ROUNDS;
+        let sorted = t.size() > 4 || longest > short || k > most_rounds(cx.target, t);
         if sorted {
             let least = (longest.div_ceil(HELD) as u32).next_power_of_two();
             let team = if loads(least) as usize * width > HELD { 2 * least } else { least };

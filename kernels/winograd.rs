@@ -182,6 +182,7 @@ fn extents(cx: &Cx) -> Extents {
         apart: false,
         in_rows: false,
         sparse: None,
+        scaled: false,
         lines: false,
     }
 }
@@ -266,7 +267,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv, tile: &Tile, split: &Split) -> Res<Vec
     let pads = [conv.window.pads[0], conv.window.pads[1]];
     let source = PatchSource { buf, x, pads, blocks: blocks(out), first: first.1, part };
     let b = loader::patches(&mut w.b, source, tile, item);
-    let sums = gemm::multiply(&mut w, tile, &mut Operands { a, b, places: None }, part.split.chunk)?;
+    let sums = gemm::multiply(&mut w, tile, &mut Operands { a, b, words: [None, None] }, part.split.chunk)?;
     let walk = Walk { m_dim: 1, rows: extents.m, n_dims: 2..4, swapped: false };
     let product = Product { tile, sums, walk, first, z, extents, finish: None, rows: None };
     let mut kernels = split::store(w, cx, product, part, |_, _, _| Offset { reg: None, imm: 0 })?;

@@ -539,6 +539,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             apart: false,
             in_rows: false,
             sparse: None,
+            scaled: false,
             lines: false,
         };
         choice::candidates(target, types, &e, 1, None).candidates.first().map_or(f64::INFINITY, |c| c.clocks)

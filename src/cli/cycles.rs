@@ -250,7 +250,11 @@ pub fn again(launches: &[Launched]) -> Option<f64> {
 
 /// The name of an element type in the cycle model's tables, where all floats of 8 bits are one.
 pub fn name_of(dtype: DType) -> &'static str {
-    if dtype.is_small_float() && dtype.size() == 1 { "fp8" } else { dtype.name() }
+    match dtype {
+        DType::F4E2M1 => "fp4",
+        t if t.is_small_float() => "fp8",
+        t => t.name(),
+    }
 }
 
 /// Floating-point operations that a compute unit does in a clock at most, for an element type: with matrix instructions

@@ -7,7 +7,7 @@
 use super::compose::{MAX_COST, MAX_INPUTS};
 use super::expr::{Binary, Expr, Op, Scalar, Val};
 use super::forward::{redirect, redirect_access};
-use super::fused::{Access, FusedGraph, Role, Step, StepKind};
+use super::fused::{Access, FusedGraph, Role, Step, StepKind, TensorId};
 use super::prune;
 use super::view::View;
 use crate::tensor::DType;
@@ -77,14 +77,7 @@ fn narrowed(graph: &FusedGraph, product: &Step) -> Option<Step> {
 /// Factor `i` of a product as values of 8 bits, and their scale.
 fn factor(graph: &FusedGraph, product: &Step, i: usize) -> Option<(Access, Scale)> {
     let read = &product.inputs[i];
-    // What computes it, or what a constant was computed from.
-    let mut writers = graph.steps.iter().chain(&graph.widened).filter(|s| s.output.tensor == read.tensor);
-    let (step, None) = (writers.next()?, writers.next()) else { return None };
-    let wide = graph.tensor(read.tensor);
-    let whole = step.output.view.offset == 0 && step.output.view.is_dense() && step.output.view.len() == wide.len();
-    if step.kind != StepKind::Pointwise || !whole || !matches!(wide.role, Role::Intermediate | Role::Constant(_)) {
-        return None;
-    }
+    let step = writer_of(graph, read.tensor)?;
     let (narrow, by) = widened(&step.expr)?;
     let source = step.inputs.get(narrow as usize)?;
     if !graph.tensor(source.tensor).dtype.is_small_float() || !source.is_plain() {
@@ -105,6 +98,16 @@ fn factor(graph: &FusedGraph, product: &Step, i: usize) -> Option<(Access, Scale
         _ => return None,
     };
     Some((access, scale))
+}
+
+/// The elementwise step that computes a tensor as a whole, densely, or that computed a constant.
+pub(super) fn writer_of(graph: &FusedGraph, t: TensorId) -> Option<&Step> {
+    let mut writers = graph.steps.iter().chain(&graph.widened).filter(|s| s.output.tensor == t);
+    let (step, None) = (writers.next()?, writers.next()) else { return None };
+    let wide = graph.tensor(t);
+    let whole = step.output.view.offset == 0 && step.output.view.is_dense() && step.output.view.len() == wide.len();
+    let own = matches!(wide.role, Role::Intermediate | Role::Constant(_));
+    (step.kind == StepKind::Pointwise && whole && own).then_some(step)
 }
 
 /// What an expression widens, and what it multiplies it by.

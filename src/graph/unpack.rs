@@ -31,13 +31,14 @@ fn unpacked(graph: &mut FusedGraph, step: &Step) -> Option<[Step; 2]> {
     let (end, n) = (p.weights_end(), step.output.view.dims[1]);
     let dtype = graph.tensor(step.inputs[0].tensor).dtype;
     let types: Vec<_> = step.inputs[1..end].iter().map(|a| graph.tensor(a.tensor).dtype).collect();
+    let program = widening(p, n, &types, dtype)?;
     let (name, shape) = (format!("{} weights", step.name), vec![n, p.depth]);
     let wide = graph.add_tensor(Tensor { name, dtype, shape: shape.clone(), role: Role::Intermediate });
     let mut expr = Expr::new();
     let acc = expr.push_acc(dtype);
     let first = Step {
         name: step.name.clone(),
-        kind: StepKind::Program(widening(p, n, &types, dtype)),
+        kind: StepKind::Program(program),
         inputs: step.inputs[1..end].to_vec(),
         expr: expr.finish(acc),
         output: Access::new(wide, View::dense(&shape)),

@@ -55,11 +55,13 @@ pub enum Type {
     Fp8,
     /// The same with 2 bits of mantissa.
     Bf8,
+    /// Two floats of 4 bits in a byte, for matrix instructions alone.
+    Fp4,
 }
 
 impl Type {
     /// All of them, with their names in the text form.
-    pub const NAMES: [(Type, &'static str); 19] = [
+    pub const NAMES: [(Type, &'static str); 20] = [
         (Type::B32, "b32"),
         (Type::F16, "f16"),
         (Type::Bf16, "bf16"),
@@ -79,6 +81,7 @@ impl Type {
         (Type::PkF32, "pk_f32"),
         (Type::Fp8, "fp8"),
         (Type::Bf8, "bf8"),
+        (Type::Fp4, "fp4"),
     ];
 
     /// Name in the text form.
@@ -92,7 +95,7 @@ impl Type {
     /// Bits of a value, both elements of a packed one.
     pub fn bits(self) -> u32 {
         match self {
-            Type::I8 | Type::U8 | Type::Fp8 | Type::Bf8 => 8,
+            Type::I8 | Type::U8 | Type::Fp8 | Type::Bf8 | Type::Fp4 => 8,
             Type::F16 | Type::Bf16 | Type::I16 | Type::U16 => 16,
             Type::B32 | Type::F32 | Type::I32 | Type::U32 | Type::PkF16 | Type::PkBf16 | Type::PkI16 => 32,
             Type::F64 | Type::I64 | Type::U64 | Type::PkF32 => 64,
@@ -302,7 +305,7 @@ impl Gen {
     }
     /// True when the operation is defined on a type.
     pub fn takes(self, ty: Type) -> bool {
-        if matches!(ty, Type::Fp8 | Type::Bf8) {
+        if matches!(ty, Type::Fp8 | Type::Bf8 | Type::Fp4) {
             return false;
         }
         let integer = !ty.is_float() && ty != Type::B32;

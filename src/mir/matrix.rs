@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::sync::OnceLock;
 
 /// Types of both operands, and of sums, of which products by matrix instructions are made.
-const PRODUCTS: [([Type; 2], Type); 9] = [
+const PRODUCTS: [([Type; 2], Type); 10] = [
     ([Type::F16; 2], Type::F32),
     ([Type::Bf16; 2], Type::F32),
     ([Type::F32; 2], Type::F32),
@@ -21,6 +21,7 @@ const PRODUCTS: [([Type; 2], Type); 9] = [
     ([Type::Bf8; 2], Type::F32),
     ([Type::Fp8, Type::Bf8], Type::F32),
     ([Type::Bf8, Type::Fp8], Type::F32),
+    ([Type::Fp4; 2], Type::F32),
 ];
 
 /// Rows and columns of an instruction's result.
@@ -36,6 +37,7 @@ fn element(t: Type) -> Option<Elem> {
         Type::I8 => Elem::I8,
         Type::Fp8 => Elem::Fp8,
         Type::Bf8 => Elem::Bf8,
+        Type::Fp4 => Elem::Fp4,
         Type::I32 => Elem::I32,
         _ => return None,
     })
@@ -50,27 +52,43 @@ fn all() -> &'static [Op] {
 /// The instruction of a target for square results of `side` rows, products of elements of these two types, in this order, and sums of
 /// `sums`.
 pub fn matrix_instruction(target: Target, factors: [Type; 2], sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
-    quickest(target, factors, sums, side, false)
+    quickest(target, factors, sums, side, Operands::Plain)
+}
+
+/// The same with two operands more that hold a scale for each 32 elements of both along the depth.
+pub fn scaled_instruction(target: Target, factors: [Type; 2], sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
+    quickest(target, factors, sums, side, Operands::Scaled)
+}
+
+/// What operands of a product hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operands {
+    Plain,
+    /// The first one two of every four elements.
+    Sparse,
+    /// Blocks with scales, which are further operands.
+    Scaled,
 }
 
 /// The same for a first operand that holds two of every four elements along the depth.
 pub fn sparse_instruction(target: Target, factors: [Type; 2], sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
-    quickest(target, factors, sums, side, true)
+    quickest(target, factors, sums, side, Operands::Sparse)
 }
 
 /// The instruction of those that fit with most products per cycle.
-fn quickest(target: Target, [a, b]: [Type; 2], sums: Type, side: usize, sparse: bool) -> Option<(Op, MatrixOp)> {
+fn quickest(target: Target, [a, b]: [Type; 2], sums: Type, side: usize, operands: Operands) -> Option<(Op, MatrixOp)> {
     let lanes = target.info().wave_size as usize;
     let (a, b, output) = (element(a)?, element(b)?, element(sums)?);
     let rate = |op: Op, m: &MatrixOp| (m.shape.k * 1000 / matrix_clocks(target, op, m) as usize, m.shape.k);
     let fits = |m: &MatrixOp| {
         let s = &m.shape;
+        let sparse = operands == Operands::Sparse;
         (s.m, s.n, s.blocks, s.sparse) == (side, side, 1, sparse) && (m.a, m.b, m.d) == (a, b, output)
     };
     let of = |op: Op| Some(MatrixOp::of(target, op, lanes)?.multiplying(a, b));
-    // Others have scales of blocks as operands.
-    let plain = |op: &&Op| target.op(**op).is_some_and(|i| i.srcs.len() == 3);
-    let known = all().iter().filter(plain).filter_map(|&op| Some((op, of(op)?)));
+    let sources = if operands == Operands::Scaled { 5 } else { 3 };
+    let alike = |op: &&Op| target.op(**op).is_some_and(|i| i.srcs.len() == sources);
+    let known = all().iter().filter(alike).filter_map(|&op| Some((op, of(op)?)));
     known.filter(|(_, m)| fits(m)).max_by_key(|(op, m)| (rate(*op, m), Reverse(*op)))
 }
 
@@ -82,10 +100,11 @@ pub fn matrix_clocks(target: Target, op: Op, m: &MatrixOp) -> u32 {
     target.op(op).map_or(1, |i| u32::from(i.busy)).max(4 * passes).max(1)
 }
 
-/// True for the instructions that [`matrix_instruction`] and [`sparse_instruction`] give.
+/// True for the instructions that [`matrix_instruction`], [`sparse_instruction`] and [`scaled_instruction`] give.
 pub fn is_chosen_matrix_instruction(target: Target, op: Op) -> bool {
     let each = PRODUCTS.iter().flat_map(|p| SIDES.map(|side| (p, side)));
-    let choices = each.flat_map(|(p, side)| [false, true].map(|sparse| quickest(target, p.0, p.1, side, sparse)));
+    let ways = [Operands::Plain, Operands::Sparse, Operands::Scaled];
+    let choices = each.flat_map(|(p, side)| ways.map(|way| quickest(target, p.0, p.1, side, way)));
     choices.flatten().any(|(chosen, _)| chosen == op)
 }
 

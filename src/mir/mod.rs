@@ -24,7 +24,7 @@ pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
 pub use matrix::{
     Dot, both_signed, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction,
-    matrix_modifiers, sparse_instruction, sparse_modifiers,
+    matrix_modifiers, scaled_instruction, sparse_instruction, sparse_modifiers,
 };
 pub use space::{Lds, Memory, Space};
 pub use text::{Malformed, ParseError, parse};

@@ -43,6 +43,11 @@ impl SmallFloat {
         Some(SmallFloat { exponent, mantissa, bias, special })
     }
 
+    /// The exponents of halves reach as far: moved to where a half has them, codes stand for numbers that are a power of two too small.
+    pub const fn fits_halves(self) -> bool {
+        self.bias <= 15
+    }
+
     /// The sign's bit.
     pub const fn sign(self) -> u8 {
         1 << (self.exponent + self.mantissa)

@@ -29,7 +29,8 @@
 //! taken.
 
 use crate::chip::Chip;
-use barewave_isa::{Flags, Inst, Op, Quirk, Target, op};
+use barewave_isa::matrix::Elem;
+use barewave_isa::{Flags, Inst, ModName, Mods, Op, Quirk, Target, op};
 
 /// A matrix product and the kernel for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -368,8 +369,12 @@ fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
         "f32" => &["_f32", "f32"],
         "f64" => &["f64"],
         "fp8" => &["_fp8_fp8", "x64_f8f6f4", "x128_f8f6f4"],
+        "fp4" => &["x64_f8f6f4", "x128_f8f6f4"],
         _ => return None,
     };
+    // Of several types of what is multiplied the ones that modifiers name: without them those of eight bits.
+    let format = Elem::Fp4.format().filter(|_| dtype == "fp4").unwrap_or(0);
+    let mods = || Mods::new().with(ModName::Cbsz, format).with(ModName::Blgp, format);
     let all = (0..Op::COUNT as u16).map(Op).filter_map(|op| {
         let info = target.op(op).filter(|i| i.flags.has(Flags::MATRIX) && i.busy > 0)?;
         let dense = !["smfmac", "swmmac", "scale"].iter().any(|other| info.name.contains(other));
@@ -379,8 +384,7 @@ fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
             barewave_isa::matrix::MatrixOp::of(target, op, target.info().wave_size as usize).filter(|_| fits)?.shape;
         let shape = [shape.m, shape.n, shape.k, shape.blocks].map(|x| x as f64);
         let product = 2.0 * shape.iter().product::<f64>();
-        // Of several types of what is multiplied the ones of eight bits.
-        let passes = target.passes(&Inst::new(op, &[], &[])).map_or(0, |p| u16::from(p) * 4);
+        let passes = target.passes(&Inst { mods: mods(), ..Inst::new(op, &[], &[]) }).map_or(0, |p| u16::from(p) * 4);
         Some((product / f64::from(info.busy.max(passes)) * f64::from(target.info().simds), shape))
     });
     let tile = |s: &[f64; 4]| s[0] * s[1] * s[3];
@@ -409,7 +413,7 @@ fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
             2.0 * f64::from(info.wave_size) / f64::from(busy) * f64::from(info.simds)
         }
         "i8" if has(&[op::V_DOT4_I32_I8, op::V_DOT4_I32_IU8]) => vector * 4.0,
-        "f16" | "bf16" | "i8" | "i32" | "fp8" => vector,
+        "f16" | "bf16" | "i8" | "i32" | "fp8" | "fp4" => vector,
         _ => return None,
     })
 }

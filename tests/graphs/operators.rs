@@ -659,3 +659,38 @@ fn inverses_undo() {
         }
     }
 }
+
+/// Halves made of one value, as it is or in another order, unlike each other by what is computed of them, by where they lie, by both or by nothing.
+#[test]
+fn halves_of_one_value_follow_each_other() {
+    let negated = |b: &mut Builder, x: &String| b.node("Neg", &[x], &[]);
+    for (shape, axis) in [(&[2usize, 8, 4, 6][..], 2), (&[2, 8, 4, 6], 3), (&[1, 4, 2, 2], 1)] {
+        for moved in ["", "DepthToSpace", "SpaceToDepth"] {
+            for (first, second) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
+                let mut b = Builder::new(17, 5);
+                let x = b.input(shape);
+                let y = match moved {
+                    "" => x,
+                    op => b.node(op, &[&x], &[("blocksize", int(2))]),
+                };
+                let halves: Vec<String> =
+                    [first, second].map(|n| if n == 1 { negated(&mut b, &y) } else { y.clone() }).into();
+                let z = b.node("Concat", &[&halves[0], &halves[1]], &[("axis", int(axis))]);
+                finish(&mut b, "", &[z, y]);
+                let what = format!("{moved} {shape:?}, {first} and {second} along {axis}");
+                let got = outputs(&b, &what, 0.0);
+                let sizes: Vec<usize> = got[1].shape().to_vec();
+                let y = got[1].to_f64();
+                let run: usize = sizes[axis as usize..].iter().product();
+                let sign = |n: i32| move |v: &f64| if n == 1 { -v } else { *v };
+                let want: Vec<f64> = y
+                    .chunks(run)
+                    .flat_map(|rows| {
+                        rows.iter().map(sign(first)).chain(rows.iter().map(sign(second))).collect::<Vec<f64>>()
+                    })
+                    .collect();
+                close(&got[0].to_f64(), &want, 0.0, &what);
+            }
+        }
+    }
+}

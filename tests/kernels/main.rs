@@ -16,6 +16,7 @@ mod packed;
 mod parts;
 mod pools;
 mod products;
+mod scaled;
 mod several;
 mod slices;
 mod sparse;

@@ -5,6 +5,7 @@ use crate::support::build::{Builder, int, ints};
 use crate::support::device;
 use barewave::compile;
 use barewave::graph::{Options, fuse};
+use barewave::tensor::small::SmallFloat;
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 
@@ -88,6 +89,118 @@ fn check(b: &Builder, what: &str, want: &[f64], error: f64, most: usize) {
 /// What a matrix of `elements` numbers of a type may take, with its scales and zero points; kernels may have data of their own.
 fn room(t: DType, elements: usize, scales: usize) -> usize {
     elements * t.bits() / 8 + scales * 6 + 4096
+}
+
+/// A constant matrix of floats of 4 or 8 bits with scales of some type for each block along the depth, or one for each slice of the other
+/// dimension where blocks have no size.
+fn of_floats(
+    b: &mut Builder,
+    [t, of, to]: [DType; 3],
+    shape: [usize; 2],
+    depth: usize,
+    block: usize,
+) -> (String, Vec<f64>) {
+    let mut dims = if block > 0 { shape.to_vec() } else { vec![shape[1 - depth]] };
+    if block > 0 {
+        dims[depth] = shape[depth].div_ceil(block);
+    }
+    let codes: Vec<f64> = b.random(&[shape[0] * shape[1]]).to_f64().iter().map(|x| x * 6.0).collect();
+    let codes = HostTensor::from_f64(t, &shape, &codes);
+    let scales: Vec<f64> = b.random(&[dims.iter().product()]).to_f64().iter().map(|x| 0.01 + x.abs()).collect();
+    let scales = HostTensor::from_f64(of, &dims, &scales);
+    let (q, s) = (codes.to_f64(), scales.to_f64());
+    let at = |r: usize, c: usize| match (block, depth) {
+        (0, _) => [r, c][1 - depth],
+        (_, 0) => r / block * dims[1] + c,
+        _ => r * dims[1] + c / block,
+    };
+    let each = (0..shape[0]).flat_map(|r| (0..shape[1]).map(move |c| (r, c)));
+    let elements = each.map(|(r, c)| q[r * shape[1] + c] * s[at(r, c)]).collect();
+    let axis = if block > 0 { depth } else { 1 - depth };
+    let mut attributes = vec![("axis", int(axis as i64)), ("block_size", int(block as i64))];
+    if of != to {
+        attributes.push(("output_dtype", int(to.to_onnx().into())));
+    }
+    let names = [b.constant(codes), b.constant(scales)];
+    (b.node("DequantizeLinear", &[&names[0], &names[1]], &attributes), elements)
+}
+
+#[test]
+fn products_with_weights_of_small_floats() {
+    let (four, powers) = (DType::F4E2M1, DType::F8E8M0);
+    let cases = [
+        // Type of the codes and of their scales (none: that of the data), block, extents, transposed weights.
+        (four, Some(powers), 32, [1, 192, 331], true),
+        (four, Some(powers), 32, [3, 256, 40], false),
+        (four, Some(powers), 32, [37, 320, 72], true),
+        (four, None, 32, [8, 1024, 5], true),
+        (four, None, 16, [2, 96, 33], false),
+        (four, Some(powers), 32, [5, 101, 24], true),
+        (four, Some(powers), 32, [70, 75, 31], false),
+        (DType::F8E4M3, Some(powers), 32, [4, 160, 70], true),
+        (DType::F8E4M3, None, 128, [1, 512, 66], false),
+        (DType::F8E4M3Z, None, 64, [2, 128, 34], true),
+        (DType::F8E5M2, Some(powers), 32, [6, 64, 9], true),
+        (DType::F8E5M2, None, 0, [1, 256, 18], false),
+        (DType::F8E4M3, None, 0, [19, 96, 65], true),
+        (four, None, 0, [7, 224, 12], true),
+        // Has no form of its own.
+        (DType::F8E5M2Z, None, 32, [3, 64, 20], true),
+    ];
+    for (number, (t, scales, block, [m, k, n], rowwise)) in cases.into_iter().enumerate() {
+        for to in [DType::F32, DType::F16, DType::BF16] {
+            let mut b = Builder::new(25, 70 + number as u64);
+            let x = HostTensor::from_f64(to, &[m, k], &b.random(&[m, k]).to_f64());
+            let xs = x.to_f64();
+            let x = b.input_of(x);
+            let (shape, depth) = if rowwise { ([n, k], 1) } else { ([k, n], 0) };
+            let types = [t, scales.unwrap_or(to), to];
+            let (w, elements) = of_floats(&mut b, types, shape, depth, block);
+            let y = match rowwise {
+                true => b.node("Gemm", &[&x, &w], &[("transB", int(1))]),
+                false => b.node("MatMul", &[&x, &w], &[]),
+            };
+            b.output(&y);
+            let at = |c: usize, l: usize| if rowwise { c * k + l } else { l * n + c };
+            let sum = |i: usize| -> f64 { (0..k).map(|l| xs[i / n * k + l] * elements[at(i % n, l)]).sum() };
+            let want: Vec<f64> = (0..m * n).map(sum).collect();
+            let error = match to {
+                DType::F32 => 2e-6,
+                DType::F16 => 2e-3,
+                _ => 1.5e-2,
+            };
+            let what = format!("{t} by {:?} in {to}, blocks of {block}, {m}x{k}x{n}, rowwise {rowwise}", types[1]);
+            let packed = SmallFloat::of(t).is_some_and(SmallFloat::fits_halves);
+            let most = if packed { room(t, k.next_multiple_of(32) * n, n * k.div_ceil(16)) } else { usize::MAX };
+            check(&b, &what, &want, error, most);
+        }
+    }
+}
+
+/// A scale that is not a number makes its block's products none, and nothing else.
+#[test]
+fn blocks_of_no_number() {
+    let (k, n) = (64, 20);
+    let mut b = Builder::new(25, 9);
+    let x = HostTensor::from_f64(DType::F16, &[2, k], &vec![1.0; 2 * k]);
+    let x = b.input_of(x);
+    let codes = b.constant(HostTensor::from_f64(DType::F4E2M1, &[n, k], &vec![0.5; n * k]));
+    let mut powers = vec![127u8; n * 2];
+    powers[2 * 7 + 1] = 255;
+    let scales = b.constant(HostTensor::new(DType::F8E8M0, &[n, 2], powers).unwrap());
+    let to = ("output_dtype", int(DType::F16.to_onnx().into()));
+    let w = b.node("DequantizeLinear", &[&codes, &scales], &[("axis", int(1)), ("block_size", int(32)), to]);
+    let y = b.node("Gemm", &[&x, &w], &[("transB", int(1))]);
+    b.output(&y);
+    let mut model = b.model.clone();
+    model.expand();
+    let graph = fuse(&model, &Options::default()).unwrap();
+    for target in TARGETS {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+        for (i, y) in out[0].to_f64().iter().enumerate() {
+            assert!(if i % n == 7 { y.is_nan() } else { *y == 32.0 }, "{target} {i}: {y}");
+        }
+    }
 }
 
 #[test]

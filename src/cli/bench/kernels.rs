@@ -2,7 +2,7 @@
 
 use super::peers::{Against, Measured, Vendor};
 use super::search::{self, Search};
-use super::shape::{self, Family, Layout, Shaped};
+use super::shape::{self, Factors, Family, Layout, Shaped};
 use crate::cycles::{self, Launched};
 use crate::tune::Tune;
 use crate::{Failure, Result};
@@ -31,7 +31,7 @@ pub struct Args {
     /// Target: architecture (gfx942), product (mi300x) or code name (cdna3).
     #[arg(long)]
     target: String,
-    /// Element type; i8, fp8 and bf8 with 32-bit sums. Of gemm also fp8xbf8 and bf8xfp8.
+    /// Element type; i8, fp8 and bf8 with 32-bit sums. Of gemm also fp8xbf8, bf8xfp8 and, with --blocks, fp4.
     #[arg(long, default_value = "f32")]
     dtype: String,
     /// Of matrix products: how A and B lie in memory. NN as they are, NT with B transposed, TN, TT; may be repeated.
@@ -44,6 +44,9 @@ pub struct Args {
     /// Of matrix products: B is a constant of which two of every four elements along the depth are zero.
     #[arg(long)]
     pruned: bool,
+    /// Of matrix products of fp4, fp8 and bf8: A and B have scales of F8E8M0 for blocks of 32 along the depth; B is a constant.
+    #[arg(long, conflicts_with = "pruned")]
+    blocks: bool,
     #[command(flatten)]
     against: Against,
     #[command(flatten)]
@@ -187,9 +190,9 @@ struct Line {
 struct Bench {
     family: Family,
     /// Of both factors; of other families twice the same.
-    factors: [DType; 2],
-    /// Two of every four elements of the right one are zero.
-    pruned: bool,
+    types: [DType; 2],
+    /// What these are.
+    factors: Factors,
     chip: Chip,
     table: Option<Measured>,
     tuning: Arc<Tuning>,
@@ -199,9 +202,9 @@ struct Bench {
 }
 
 fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line> {
-    let Bench { family, factors, pruned, chip, table, tuning, search, loops } = bench;
-    let (family, dtype, target) = (*family, factors[0], chip.target);
-    let shaped = shape::of_text(family, shape, *factors, (layout, *pruned))?;
+    let Bench { family, types, factors, chip, table, tuning, search, loops } = bench;
+    let (family, dtype, target) = (*family, types[0], chip.target);
+    let shaped = shape::of_text(family, shape, *types, (layout, *factors))?;
     let options = barewave::Options { tuning: tuning.clone(), ..barewave::Options::default() };
     let compiled = Compiler::new(target, options).compile(&shaped.model, &Shapes::default());
     let compiled = compiled.map_err(|e| Failure::new(format!("{name}: {e}")))?;
@@ -233,11 +236,19 @@ pub fn run(family: Family, args: &Args) -> Result {
     let unknown = || {
         Failure::usage(format!("--dtype {}: f32, f16, bf16, f64, fp8, bf8, fp8xbf8, bf8xfp8, i8 or i32", args.dtype))
     };
-    let factors = shape::factors_of_name(&args.dtype, target).ok_or_else(unknown)?;
-    if args.pruned && family != Family::Gemm {
-        return Err(Failure::usage("--pruned is for matrix products"));
+    let types = shape::factors_of_name(&args.dtype, target).ok_or_else(unknown)?;
+    let factors = match (args.pruned, args.blocks) {
+        (true, _) => Factors::Pruned,
+        (_, true) => Factors::Blocks,
+        _ => Factors::Plain,
+    };
+    if factors != Factors::Plain && family != Family::Gemm {
+        return Err(Failure::usage("--pruned and --blocks are for matrix products"));
     }
-    if factors[0] != factors[1] && family != Family::Gemm {
+    if types.contains(&DType::F4E2M1) && factors != Factors::Blocks {
+        return Err(Failure::usage("--dtype fp4 is for matrix products with --blocks"));
+    }
+    if types[0] != types[1] && family != Family::Gemm {
         return Err(Failure::usage("factors of two types are for matrix products"));
     }
     if !args.layouts.is_empty() && family != Family::Gemm {
@@ -256,7 +267,7 @@ pub fn run(family: Family, args: &Args) -> Result {
         barewave::output::check(path)?;
     }
     let loops = if args.whole_loops { Loops::Whole } else { Loops::Shortened };
-    let bench = Bench { family, factors, pruned: args.pruned, chip, table, tuning: args.tune.read()?, search, loops };
+    let bench = Bench { family, types, factors, chip, table, tuning: args.tune.read()?, search, loops };
     let shapes = shapes(args)?;
     if args.against.given() && shapes.len() > 1 {
         return Err(Failure::usage("--against is for one shape: the peer's launch is"));

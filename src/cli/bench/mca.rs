@@ -2,7 +2,7 @@
 //! latencies and matrix passes of one wave and gives memory a fixed time, beside the cycle model with one wave.
 
 use super::kernels::own;
-use super::shape::{self, Family, Layout, Shaped};
+use super::shape::{self, Factors, Family, Layout, Shaped};
 use crate::{Failure, Result};
 use barewave::codeobj::ElfFile;
 use barewave::tensor::DType;
@@ -46,7 +46,7 @@ pub fn run(tool: &Path, json: bool, out: &mut Vec<Value>) -> Result {
     let target = Target::GFX942;
     let mut rows = Vec::new();
     for (name, family, text, dtype) in KERNELS {
-        let shaped = shape::of_text(family, text, [dtype; 2], (Layout::default(), false))?;
+        let shaped = shape::of_text(family, text, [dtype; 2], (Layout::default(), Factors::default()))?;
         rows.extend(row(tool, target, name, &shaped, dtype)?);
     }
     if json {

@@ -59,6 +59,18 @@ impl Layout {
     }
 }
 
+/// What the factors of a matrix product are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Factors {
+    /// Inputs.
+    #[default]
+    Plain,
+    /// The right one is known when it is compiled, and two of every four elements along the depth are zero.
+    Pruned,
+    /// Both have scales for blocks of 32 along the depth, and the right one is known when it is compiled.
+    Blocks,
+}
+
 /// A model of one operator.
 pub struct Shaped {
     /// The model.
@@ -120,6 +132,7 @@ pub fn type_of_name(name: &str, target: Target) -> Option<DType> {
     match name {
         "fp8" => Some(if fnuz { DType::F8E4M3Z } else { DType::F8E4M3 }),
         "bf8" => Some(if fnuz { DType::F8E5M2Z } else { DType::F8E5M2 }),
+        "fp4" => Some(DType::F4E2M1),
         name => DType::from_name(name),
     }
 }
@@ -187,6 +200,42 @@ pub fn pruned(factors: [DType; 2], [m, n, k, batch]: [usize; 4], layout: Layout)
     shaped
 }
 
+/// The same of floats of 8 or 4 bits with a scale of F8E8M0 for each 32 along the depth, the right factor known when it is compiled. Those
+/// of 8 bits are the OCP's on all targets.
+pub fn blocks(factors: [DType; 2], [m, n, k, batch]: [usize; 4], layout: Layout) -> Option<Shaped> {
+    const BLOCK: usize = 32;
+    let of_ocp = |t: DType| match t {
+        DType::F8E4M3Z => DType::F8E4M3,
+        DType::F8E5M2Z => DType::F8E5M2,
+        other => other,
+    };
+    let ([left, right], [a, b]) = (factors.map(of_ocp), layout.transposed());
+    if a || !left.is_small_float() || !k.is_multiple_of(BLOCK) {
+        return None;
+    }
+    let lead = if batch > 1 { vec![batch] } else { vec![] };
+    let rows = |depth: usize| [&lead[..], &[m, depth]].concat();
+    let columns = |depth: usize| if b { [n, depth] } else { [depth, n] };
+    let mut model = model_of(&[rows(k), rows(k / BLOCK)], left);
+    model.opsets.insert(String::new(), 25);
+    model.graph.inputs[1].dtype = Some(DType::F8E8M0);
+    let one = HostTensor::from_f64(right, &[], &[1.0]);
+    let scale = HostTensor::from_f64(DType::F8E8M0, &[], &[1.0]);
+    for (name, t, depth, element) in [("w", right, k, one), ("ws", DType::F8E8M0, k / BLOCK, scale)] {
+        model.graph.initializers.insert(name.into(), HostTensor::filled(t, &columns(depth), element.bytes()).ok()?);
+    }
+    for (names, wide, axis) in [(["x0", "x1"], "a", lead.len() + 1), (["w", "ws"], "b", usize::from(b))] {
+        let of = [("axis", axis as i64), ("block_size", BLOCK as i64), ("output_dtype", DType::F16.to_onnx().into())];
+        push(&mut model, "DequantizeLinear", &names, wide, &of.map(|(n, v)| (n, Attribute::Int(v))));
+    }
+    if b {
+        push(&mut model, "Transpose", &["b"], "turned", &[]);
+    }
+    push(&mut model, "MatMul", &["a", if b { "turned" } else { "b" }], "y", &[]);
+    model.expand();
+    Some(Shaped { model, product: Some([m, n, k, batch].map(|x| x as f64)), conv: None })
+}
+
 /// A product (rows, columns, depth) with weights of 4 bits in blocks of 32.
 fn packed(dtype: DType, [m, n, k]: [usize; 3]) -> Shaped {
     const BLOCK: usize = 32;
@@ -235,8 +284,8 @@ fn conv_of_text(text: &str) -> Option<conv::Shape> {
 }
 
 /// The model of a shape as the command line has it.
-pub fn of_text(family: Family, text: &str, factors: [DType; 2], (layout, prune): (Layout, bool)) -> Result<Shaped> {
-    let dtype = factors[0];
+pub fn of_text(family: Family, text: &str, types: [DType; 2], (layout, factors): (Layout, Factors)) -> Result<Shaped> {
+    let dtype = types[0];
     let wrong = |form: &str| Failure::usage(format!("shape '{text}': write {form}"));
     let plain = |model: Model| Shaped { model, product: None, conv: None };
     match family {
@@ -247,7 +296,13 @@ pub fn of_text(family: Family, text: &str, factors: [DType; 2], (layout, prune):
                 [b, m, n, k] => [m, n, k, b],
                 _ => return Err(wrong("MxNxK or BATCHxMxNxK, for example 4096x4096x4096")),
             };
-            Ok(if prune { pruned(factors, extents, layout) } else { product(factors, extents, layout) })
+            match factors {
+                Factors::Plain => Ok(product(types, extents, layout)),
+                Factors::Pruned => Ok(pruned(types, extents, layout)),
+                Factors::Blocks => blocks(types, extents, layout).ok_or_else(|| {
+                    Failure::usage("--blocks is for fp4, fp8 and bf8, NN and NT, with a depth of whole blocks of 32")
+                }),
+            }
         }
         Family::Conv => {
             let form = "NxCxHxW:KxRxS[:STRIDE[:PAD]], for example 1x64x56x56:64x3x3:1:1";

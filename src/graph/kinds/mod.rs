@@ -12,6 +12,7 @@ mod pool;
 pub mod program;
 pub mod recurrent;
 mod reduce;
+mod scaled;
 mod scan;
 mod softmax;
 mod sparse;
@@ -28,6 +29,7 @@ pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program, Scattered};
 pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
+pub use scaled::Scaled;
 pub use scan::Scan;
 pub use softmax::Softmax;
 pub use sparse::Sparse;
@@ -64,6 +66,8 @@ pub enum StepKind {
     MatMul,
     /// The same where one factor holds two of every four elements along k.
     Sparse(Sparse),
+    /// The same where both factors have a scale for each block of elements along k.
+    Scaled(Scaled),
     /// Pooling.
     Pool(Pool),
     /// Reduction.
@@ -99,6 +103,7 @@ impl Deref for StepKind {
             StepKind::Conv(k) => k,
             StepKind::MatMul => &matmul::MatMul,
             StepKind::Sparse(k) => k,
+            StepKind::Scaled(k) => k,
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
             StepKind::Scan(k) => k,

@@ -5,12 +5,14 @@ use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::Step;
 use crate::graph::interpret::{Data, Error, Operands, each, evaluate};
 use crate::graph::rules::Broken;
+use crate::tensor::DType;
+use crate::tensor::small::SmallFloat;
 use std::fmt;
 
 /// `O[m,n] = sum over k of in0[m,k] * in2[n,k / block] * (q[n,k] - zero[n,k / block])`.
 ///
-/// Row `n` of `in1`, bytes, holds the numbers `q[n,..]` of `bits` bits each, the first in the low bits. What is multiplied may be made of
-/// the rows of `in0` first ([`NormedRows`]).
+/// Row `n` of `in1`, bytes, holds the numbers `q[n,..]` of `bits` bits each, the first in the low bits: whole ones, or the codes of floats
+/// ([`Zeros::Floats`]). What is multiplied may be made of the rows of `in0` first ([`NormedRows`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packed {
     /// Extent of k, a whole number of blocks and of 16 packed bytes.
@@ -49,6 +51,15 @@ pub enum Zeros {
     Packed,
     /// `in3[n,k / block]`.
     Values,
+    /// Nothing: the numbers are the codes of floats of this type.
+    Floats(DType),
+}
+
+impl Zeros {
+    /// The codes of a type of floats, if a packed matrix may hold them: kernels make halves of them.
+    pub fn of_floats(t: DType) -> Option<Zeros> {
+        SmallFloat::of(t).filter(|f| f.fits_halves()).map(|_| Zeros::Floats(t))
+    }
 }
 
 impl Packed {
@@ -69,7 +80,7 @@ impl Packed {
 
     /// The number behind the last operand that is of the weights.
     pub fn weights_end(&self) -> usize {
-        if self.zeros == Zeros::Middle { 3 } else { 4 }
+        if matches!(self.zeros, Zeros::Middle | Zeros::Floats(_)) { 3 } else { 4 }
     }
 
     /// Rows of the weights for each column of the result.
@@ -96,7 +107,11 @@ impl Packed {
     /// True when the extents are what the kind promises.
     pub fn is_regular(&self) -> bool {
         let block = self.block.is_power_of_two() && self.block >= 16;
-        block && self.depth.is_multiple_of(self.block) && self.depth.is_multiple_of(self.together())
+        let numbers = match self.zeros {
+            Zeros::Floats(t) => Zeros::of_floats(t).is_some() && t.bits() == self.bits as usize,
+            _ => true,
+        };
+        numbers && block && self.depth.is_multiple_of(self.block) && self.depth.is_multiple_of(self.together())
     }
 }
 
@@ -157,13 +172,20 @@ impl Kind for Packed {
         let (x, scales) = (self.data(at)?, at.floats(2)?);
         let field = |i: usize, row: usize, pitch: usize, k: usize| -> f64 {
             let bit = k * self.bits as usize;
-            let byte = at.data(i).get(at.view(i).offset as usize + row * pitch + bit / 8).as_f64() as u32;
-            f64::from(byte >> (bit % 8) & ((1 << self.bits) - 1))
+            let byte = at.data(i).get(at.view(i).offset as usize + row * pitch + bit / 8).as_f64();
+            let part = byte as u32 >> (bit % 8) & ((1 << self.bits) - 1);
+            match self.zeros {
+                // Bytes that are floats are read as such.
+                Zeros::Floats(_) if self.bits == 8 => byte,
+                Zeros::Floats(t) => SmallFloat::of(t).map_or(0.0, |f| f.decode(part as u8)),
+                _ => f64::from(part),
+            }
         };
         let zero = |n: usize, b: usize| match self.zeros {
             Zeros::Middle => f64::from(1 << (self.bits - 1)),
             Zeros::Packed => field(3, n, self.zero_bytes(), b),
             Zeros::Values => at.data(3).get(at.view(3).at(&[n, b]) as usize).as_f64(),
+            Zeros::Floats(_) => 0.0,
         };
         let pitch = self.depth * self.bits as usize / 8;
         let mut out = Vec::new();

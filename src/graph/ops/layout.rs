@@ -145,11 +145,11 @@ fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]
 
 /// The same of two halves that are walked alike: one walk over both, in which the half is a dimension of its own.
 fn alike(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]) -> Res<Option<Lazy>> {
-    let [a, b] = parts.map(|p| cx.plain_of(p.clone()));
+    let [Some(a), Some(b)] = parts.map(|p| p.clone().plain()) else { return Ok(None) };
     let ([x], [y]) = (&a.inputs[..], &b.inputs[..]) else { return Ok(None) };
     let n = a.shape[axis];
     let plain = [x, y].into_iter().all(|i| i.is_plain() && i.view.dims == a.shape);
-    if !plain || a.shape != b.shape || x.view.strides != y.view.strides || n == 1 {
+    if !plain || x.tensor != y.tensor || a.shape != b.shape || x.view.strides != y.view.strides || n == 1 {
         return Ok(None);
     }
     let grid = [&shape[..axis], &[2, n], &shape[axis + 1..]].concat();

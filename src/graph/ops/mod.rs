@@ -305,6 +305,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ai.onnx.ml.ZipMap", "classlabels_int64s classlabels_strings", by_lowering, ml::zip_map),
     op ("barewave.Coupled", "classes", coupled::of_coupled, coupled::coupled),
     op ("barewave.KeyMask", "", attention::of_key_mask, attention::key_mask),
+    op ("barewave.MatMulFloats", "K N block_size float", packed::of_matmul_bits, packed::matmul_floats),
     op ("barewave.Places", "", attention::of_places, attention::places),
     op ("barewave.Rows", "", integer::of_rows, integer::rows),
     op ("com.microsoft.FusedMatMul", "alpha transA transB transBatchA transBatchB", integer::of_fused_matmul, integer::fused_matmul),

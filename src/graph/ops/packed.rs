@@ -1,17 +1,18 @@
-//! Products with and rows of matrices whose elements are numbers of 2, 4 or 8 bits, with a scale for each block of neighbours in a
-//! row. They stay packed in memory and are widened where they are read, but for products of many rows, which widen the matrix
+//! Products with and rows of matrices whose elements are numbers of 2, 4 or 8 bits (whole ones, or codes of floats), with a scale for each
+//! block of neighbours in a row. They stay packed in memory and are widened where they are read, but for products of many rows, which widen the matrix
 //! before.
 
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Val};
-use crate::graph::fused::{Access, Coder, Packed, Program, StepKind, Zeros};
+use crate::graph::expr::{Binary, Expr, Val};
+use crate::graph::fused::{Access, Coder, Packed, Program, Role, Step, StepKind, Tensor, TensorId, Zeros};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
+use crate::graph::scaled::{SHIFTS, pair_in_byte, shifts_along};
 use crate::graph::view::View;
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 
 /// Products of more rows are worth a widened matrix; of more than a few they are where a target multiplies no packed ones of so many.
 const MOST: usize = 16;
@@ -90,21 +91,22 @@ impl Matrix {
     }
 }
 
-/// What widens the weights of a product with `n` columns, of operands of these types, to elements of a type.
-pub(crate) fn widening(p: &Packed, n: usize, types: &[DType], dtype: DType) -> Program {
+/// What widens the weights of a product with `n` columns, of operands of these types, to elements of a type; none for floats.
+pub(crate) fn widening(p: &Packed, n: usize, types: &[DType], dtype: DType) -> Option<Program> {
     let each = 8 / p.bits as usize;
     let numbers = Numbers { operand: 0, rows: n, pitch: p.depth / each, each };
     let zero = match p.zeros {
         Zeros::Middle => Zero::Same((1u32 << (p.bits - 1)) as f64),
         Zeros::Packed => Zero::Numbers(Numbers { operand: 2, pitch: p.zero_bytes(), ..numbers }),
         Zeros::Values => Zero::Values(2),
+        Zeros::Floats(_) => return None,
     };
     let matrix = Matrix { numbers, scales: 1, block: p.block, blocks: p.blocks(), zero };
     let mut c = Coder::new(types);
     let (column, i) = (c.coord(0), c.coord(1));
     let w = matrix.load(&mut c, column, i);
     let w = c.cast(w, dtype);
-    c.finish(w)
+    Some(c.finish(w))
 }
 
 /// An attribute that is a number of things.
@@ -127,13 +129,26 @@ fn count(cx: &Lowering<'_>, v: ValueId) -> usize {
 
 /// onnxruntime's MatMulNBits.
 pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
+    let bits = bits(cx)?;
+    product(cx, bits, None)
+}
+
+/// A product with a matrix of floats of 8 bits, or of 4 (two in a byte), and a scale for each block of a column.
+pub(super) fn matmul_floats(cx: &mut Lowering<'_>) -> Res<()> {
+    let float = cx.type_attribute("float", cx.dtype(cx.input(1)?))?;
+    if Zeros::of_floats(float).is_none() {
+        return Err(Reason::attribute("float", format!("is {float}; floats of 4 or 8 bits are multiplied in blocks")));
+    }
+    product(cx, float.bits(), Some(float))
+}
+
+fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> {
     let (a, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let zeros = cx.optional(3);
     if cx.optional(4).is_some() {
         return Err(Reason::Value("group indices (input 4) are not supported".into()));
     }
     let (k, n, block) = (whole(cx, "K", 0)?, whole(cx, "N", 0)?, whole(cx, "block_size", 0)?);
-    let bits = bits(cx)?;
     let (shape, dtype) = (cx.shape(a).to_vec(), cx.dtype(a));
     let (blocks, each) = (k.div_ceil(block), 8 / bits);
     let bytes = block / each;
@@ -172,19 +187,22 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         depth: k,
         bits: bits as u32,
         block,
-        zeros: match zeros {
-            None => Zeros::Middle,
-            Some(_) if packed_zeros => Zeros::Packed,
-            Some(_) => Zeros::Values,
+        zeros: match (zeros, float) {
+            (_, Some(float)) => Zeros::Floats(float),
+            (None, _) => Zeros::Middle,
+            (Some(_), _) if packed_zeros => Zeros::Packed,
+            (Some(_), _) => Zeros::Values,
         },
         rows: None,
         gate: None,
     };
     let plain = |t: DType| matches!(t, DType::F32 | DType::F16 | DType::BF16);
     let regular = kind.is_regular()
-        && [Some(a), Some(scales), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)));
+        && [Some(a), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)))
+        && (plain(cx.dtype(scales)) || cx.dtype(scales) == DType::F8E8M0);
     let left = cx.without_base(a).reshaped(&[rows, k]);
-    let y = if rows <= MOST && regular {
+    let most = if matches!(kind.zeros, Zeros::Floats(_)) { FEW } else { MOST };
+    let y = if rows <= most && regular {
         let words = |elements: i64| (elements * dtype.size() as i64) % 4 == 0;
         let good = |v: &View| v.strides[1] == 1 && words(v.strides[0]) && words(v.offset);
         let mut inputs = vec![cx.operand_of(left, good)];
@@ -194,7 +212,7 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         };
         inputs.extend(operands.into_iter().zip(widths).map(rows_of));
         cx.produce(StepKind::Packed(kind), inputs, &[rows, n], dtype)
-    } else if rows <= FEW {
+    } else if rows <= FEW && float.is_none() {
         operands.push(cx.operand_of(left, View::is_dense));
         let data = operands.len() - 1;
         cx.program(operands, &[rows, n], |c| {
@@ -209,13 +227,18 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
             c.cast(total, dtype)
         })
     } else {
-        let wide = cx.program(operands, &[n, k], |c| {
-            let (column, i) = (c.coord(0), c.coord(1));
-            let w = matrix.load(c, column, i);
-            c.cast(w, dtype)
-        });
-        let mut right = cx.stored_access(wide);
-        right.view = right.view.permuted(&[1, 0]);
+        let right = if let Some(float) = float {
+            let wide = widened(cx, &operands, float, [n, blocks, block], dtype);
+            Access::new(wide, View::dense(&[n, blocks * block]).sliced(1, 0, 1, k))
+        } else {
+            let wide = cx.program(operands, &[n, k], |c| {
+                let (column, i) = (c.coord(0), c.coord(1));
+                let w = matrix.load(c, column, i);
+                c.cast(w, dtype)
+            });
+            cx.stored_access(wide)
+        };
+        let right = Access { view: right.view.permuted(&[1, 0]), ..right };
         let left = cx.operand_of(left, super::matmul::good);
         super::matmul::product(cx, left, right, dtype)?
     };
@@ -229,6 +252,45 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+/// A tensor of the floats that codes stand for, operand 0, times the scales of their blocks, operand 1: of so many rows, of blocks, of so
+/// many each. An elementwise step computes it, of which products that multiply codes are made ([`scaled`](crate::graph::scaled)).
+fn widened(cx: &mut Lowering<'_>, of: &[Access], float: DType, dims: [usize; 3], dtype: DType) -> TensorId {
+    let mut e = Expr::new();
+    let [rows, blocks, block] = dims;
+    let view = |access: &Access, dims: &[usize], strides: &[i64]| {
+        let view = View { offset: access.view.offset, dims: dims.to_vec(), strides: strides.to_vec() };
+        Access::new(access.tensor, view)
+    };
+    let (row, next) = ((blocks * block) as i64, block as i64);
+    let of_row = blocks as i64;
+    let (code, inputs, grid) = if float.bits() == 4 {
+        let grid = vec![rows, blocks, block / 2, 2];
+        let shifts = HostTensor::new(DType::U8, &[2], SHIFTS.to_vec()).expect("two bytes");
+        let shifts = cx.add_const("shifts".into(), shifts);
+        let inputs = vec![
+            view(&of[0], &grid, &[row / 2, next / 2, 1, 0]),
+            Access::new(shifts, View { offset: 0, dims: grid.clone(), strides: shifts_along(4) }),
+            view(&of[1], &grid, &[of_row, 1, 0, 0]),
+        ];
+        (pair_in_byte(&mut e, 0, 1), inputs, grid)
+    } else {
+        let grid = vec![rows, blocks, block];
+        let inputs = vec![view(&of[0], &grid, &[row, next, 1]), view(&of[1], &grid, &[of_row, 1, 0])];
+        (e.input(0, float), inputs, grid)
+    };
+    let code = e.cast(code, DType::F32);
+    let scale = e.input(inputs.len() - 1, cx.graph.tensor(of[1].tensor).dtype);
+    let scale = e.cast(scale, DType::F32);
+    let x = e.binary(Binary::Mul, code, scale);
+    let x = e.cast(x, dtype);
+    let name = cx.output_name(0);
+    let tensor = Tensor { name: name.clone(), dtype, shape: vec![rows, blocks * block], role: Role::Intermediate };
+    let tensor = cx.graph.add_tensor(tensor);
+    let output = Access::new(tensor, View::dense(&grid));
+    cx.graph.steps.push(Step { name, kind: StepKind::Pointwise, inputs, expr: e.finish(x), output });
+    tensor
 }
 
 /// onnxruntime's GatherBlockQuantized: rows of a matrix, by index.
