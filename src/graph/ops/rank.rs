@@ -255,6 +255,27 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// The elements of all lines along the middle dimension with the least ones first, and equal ones in their order; and where in its line each was, an `i32`.
+pub(super) fn in_order(cx: &mut Lowering<'_>, data: Access, [outer, n, inner]: [usize; 3]) -> [Access; 2] {
+    let mut lines = Lines { data, outer, n, inner, origins: None };
+    let wanted = Best { k: n, largest: false };
+    let places = if n > TopK::LONGEST {
+        sorted(cx, &mut lines, &wanted)
+    } else {
+        let places = topk(cx, &lines, 1, &wanted, DType::I32);
+        cx.stored_access(places)
+    };
+    let origins = match lines.origins.take() {
+        Some(from) => {
+            let from = found(cx, &from, &places, lines.dims(), n);
+            cx.stored_access(from)
+        }
+        None => places.clone(),
+    };
+    let elements = found(cx, &lines.data, &places, lines.dims(), n);
+    [cx.stored_access(elements), origins]
+}
+
 /// Where the best of lines are that are sorted: pieces, and these merged.
 fn sorted(cx: &mut Lowering<'_>, lines: &mut Lines, wanted: &Best) -> Access {
     let &Best { k, largest } = wanted;
