@@ -1,12 +1,13 @@
 //! Many updates of a tensor: their numbers are sorted by the places that they are for, so that each element of the result finds
 //! its own side by side and in their order. What is combined is combined in that order, the same in every run.
 
-use super::rank::{around, in_order};
+use super::rank::{ABOVE, around, in_order};
 use super::scatter::{Combine, held};
-use crate::graph::expr::{Binary, Val};
+use crate::graph::expr::{Binary, Scalar, Val};
 use crate::graph::fused::{Access, Coder};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
+use crate::tensor::DType;
 
 /// More updates of a line than that are sorted.
 const FEW: usize = 64;
@@ -31,7 +32,8 @@ pub(super) struct Updates {
 
 /// The number in row-major order of an element at coordinates; those in dimensions of one element are not asked for.
 fn place(c: &mut Coder, at: &[Val], dims: &[usize]) -> Val {
-    let (at, dims): (Vec<Val>, Vec<usize>) = at.iter().copied().zip(dims.iter().copied()).filter(|(_, n)| *n != 1).unzip();
+    let (at, dims): (Vec<Val>, Vec<usize>) =
+        at.iter().copied().zip(dims.iter().copied()).filter(|(_, n)| *n != 1).unzip();
     c.place(&at, &dims)
 }
 
@@ -41,11 +43,14 @@ pub(super) fn many(updates: usize) -> bool {
 }
 
 impl Updates {
-    /// Where among the sorted places those from each place on begin: one more than there are places.
+    /// Where among the sorted updates those for each place begin, and where all end.
     fn starts(&self, cx: &mut Lowering<'_>, sorted: Access) -> Access {
         let [outer, n, inner] = around(&self.lines, self.axis);
         let starts = cx.program(vec![sorted], &[outer, self.shape[self.axis] + 1, inner], |c| {
             let [o, row, q] = [0, 1, 2].map(|d| c.coord(d));
+            let above = c.literal(DType::I64, Scalar::Int(ABOVE));
+            let wanted = c.cast(row, DType::I64);
+            let wanted = c.mul(wanted, above);
             let (least, most) = (c.int(0), c.int(n as i64));
             let (low, high) = (c.var(least), c.var(most));
             c.repeat(n.ilog2() as usize + 1, |c, _| {
@@ -55,7 +60,7 @@ impl Updates {
                 let inside = c.clamp(middle, 0, n as i64);
                 let at = place(c, &[o, inside, q], &[outer, n, inner]);
                 let there = c.load(0, at);
-                let (less, open) = (c.lt(there, row), c.lt(from, to));
+                let (less, open) = (c.lt(there, wanted), c.lt(from, to));
                 let up = c.plus(middle, 1);
                 let next = c.select(less, up, from);
                 let from = c.select(open, next, from);
@@ -71,15 +76,15 @@ impl Updates {
     /// The tensor after its updates.
     pub fn apply(self, cx: &mut Lowering<'_>, how: Combine) -> Lazy {
         let dtype = cx.graph.tensor(self.data.tensor).dtype;
-        let [sorted, numbers] = in_order(cx, self.places.clone(), around(&self.lines, self.axis));
-        let starts = self.starts(cx, sorted);
+        let sorted = in_order(cx, self.places.clone(), around(&self.lines, self.axis));
+        let starts = self.starts(cx, sorted.clone());
         let Updates { data, shape, axis, updates, dims, lines, .. } = self;
         let mut ends = lines.clone();
         ends[axis] = shape[axis] + 1;
         let all = dims[axis];
         // What a place has to expect, if all have as many.
         let together = (all / shape[axis]).clamp(1, AT_ONCE).next_power_of_two();
-        cx.program(vec![data, updates, numbers, starts], &shape, |c| {
+        cx.program(vec![data, updates, sorted, starts], &shape, |c| {
             let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
             let here = place(c, &at, &shape);
             let old = c.load(0, here);
@@ -104,7 +109,7 @@ impl Updates {
                 let mut at = at.clone();
                 at[axis] = c.clamp(i, 0, all as i64);
                 let i = place(c, &at, &lines);
-                c.load(2, i)
+                c.load_int(2, i)
             };
             let update = |c: &mut Coder, number: Val| {
                 let mut at = at.clone();
