@@ -159,7 +159,7 @@ fn many_slices_are_scattered_in_their_order() {
     for (seed, reduction) in (20..).zip(REDUCTIONS) {
         slices(&[30, 6], 200, 1, reduction, seed);
         slices(&[5, 9, 3], 150, 2, reduction, seed);
-        slices(&[5, 8], 99, 2, reduction, seed);
+        slices(&[5, 8], 199, 2, reduction, seed);
         // Few of them, as ever.
         slices(&[5, 9, 3], 7, 2, reduction, seed);
     }

@@ -207,7 +207,8 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
         })
     };
     let [data, table, values] = operands;
-    if ordered::many(count) {
+    // One search for what replaces serves a whole row: it may take twice as many.
+    if ordered::many(if how == Combine::Replace { count / 2 } else { count }) {
         let places = cx.program(vec![table], &[count, 1], |c| {
             let u = c.coord(0);
             target(c, 0, u)
