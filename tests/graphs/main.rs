@@ -17,6 +17,7 @@ mod models;
 mod operators;
 mod random;
 mod recorded;
+mod scattered;
 mod sequences;
 mod sessions;
 mod stages;

@@ -20,6 +20,7 @@ mod loss;
 mod matmul;
 mod ml;
 mod normalize;
+mod ordered;
 mod packed;
 mod pad;
 mod pool;

@@ -37,7 +37,16 @@ fn found(cx: &mut Lowering<'_>, data: &Access, places: &Access, [outer, n, inner
     })
 }
 
-/// Where the first `k` elements of each two neighbouring sorted runs of `run` elements (the last ones of a line may be shorter) are when they are merged: for
+/// What merging gives.
+#[derive(Clone, Copy, PartialEq)]
+enum Given {
+    /// The elements.
+    Elements,
+    /// Where in its line each of them was, an `i32`.
+    Places,
+}
+
+/// The first `k` elements of each two neighbouring sorted runs of `run` elements (the last ones of a line may be shorter) when they are merged: for
 /// each place of the result, a search for how many of those in front of it the first run has (Green, McColl and Bader 2012).
 fn merged(
     cx: &mut Lowering<'_>,
@@ -45,9 +54,9 @@ fn merged(
     [outer, n, inner]: [usize; 3],
     run: usize,
     &Best { k, largest }: &Best,
-    dtype: DType,
+    given: Given,
 ) -> Access {
-    let places = cx.program(vec![data.clone()], &[outer, k, inner], |c| {
+    let merged = cx.program(vec![data.clone()], &[outer, k, inner], |c| {
         let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
         let (pair, ahead) = c.divide(j, 2 * run);
         let first = c.times(pair, 2 * run as i64);
@@ -105,9 +114,13 @@ fn merged(
         let is_first = c.and(some, is_first);
         let (i, j) = (c.add(first, i), c.add(second, j));
         let place = c.select(is_first, i, j);
-        c.cast(place, dtype)
+        if given == Given::Places {
+            return place;
+        }
+        let at = c.place(&[o, place, q], &[outer, n, inner]);
+        c.load(0, at)
     });
-    cx.stored_access(places)
+    cx.stored_access(merged)
 }
 
 /// Lines on their way to their best elements.
@@ -140,6 +153,17 @@ impl Lines {
             c.select(beyond, none, x)
         });
         (self.data, self.n) = (cx.stored_access(longer), n);
+    }
+
+    /// Pieces of one length that can be sorted each, of lines that are made longer where they do not divide.
+    fn divide(&mut self, cx: &mut Lowering<'_>, largest: bool) -> usize {
+        let n = self.n;
+        let fewest = n.div_ceil(TopK::LONGEST);
+        let even = (fewest..2 * fewest).filter(|p| n.is_multiple_of(*p)).min_by_key(|p| !n.is_multiple_of(8 * p));
+        if even.is_none() {
+            self.lengthen(cx, n.next_multiple_of(8 * fewest), largest);
+        }
+        even.unwrap_or(fewest)
     }
 
     /// Leaves the elements, so many of a line, that are at these places, in their order.
@@ -255,16 +279,41 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// What holds a number below another one in an `i64`.
+pub(super) const ABOVE: i64 = 1 << 32;
+
+/// The elements of lines along the middle dimension, each an `i32`, with the least ones first and equal ones in their order: each as an `i64`, [`ABOVE`] times the
+/// element and where in its line it was.
+pub(super) fn in_order(cx: &mut Lowering<'_>, data: Access, [outer, n, inner]: [usize; 3]) -> Access {
+    let mut lines = Lines { data, outer, n, inner, origins: None };
+    let pieces = if n > TopK::LONGEST { lines.divide(cx, false) } else { 1 };
+    let mut wanted = Best { k: lines.n / pieces, largest: false };
+    let places = topk(cx, &lines, pieces, &wanted, DType::I32);
+    let (places, dims) = (cx.stored_access(places), lines.dims());
+    let keys = cx.program(vec![lines.data, places], &dims, |c| {
+        let (o, i, q) = (c.coord(0), c.coord(1), c.coord(2));
+        let at = c.place(&[o, i, q], &dims);
+        let i = c.load_int(1, at);
+        let at = c.place(&[o, i, q], &dims);
+        let [element, i] = [c.load(0, at), i].map(|x| c.cast(x, DType::I64));
+        let above = c.literal(DType::I64, Scalar::Int(ABOVE));
+        let element = c.mul(element, above);
+        c.add(element, i)
+    });
+    let mut keys = cx.stored_access(keys);
+    let mut run = wanted.k;
+    while run < lines.n {
+        wanted.k = if 2 * run >= lines.n { n } else { lines.n };
+        keys = merged(cx, &keys, dims, run, &wanted, Given::Elements);
+        run *= 2;
+    }
+    keys
+}
+
 /// Where the best of lines are that are sorted: pieces, and these merged.
 fn sorted(cx: &mut Lowering<'_>, lines: &mut Lines, wanted: &Best) -> Access {
     let &Best { k, largest } = wanted;
-    let n = lines.n;
-    let fewest = n.div_ceil(TopK::LONGEST);
-    let even = (fewest..2 * fewest).filter(|p| n.is_multiple_of(*p)).min_by_key(|p| !n.is_multiple_of(8 * p));
-    let pieces = even.unwrap_or(fewest);
-    if even.is_none() {
-        lines.lengthen(cx, n.next_multiple_of(8 * fewest), largest);
-    }
+    let pieces = lines.divide(cx, largest);
     let mut run = lines.n / pieces;
     let places = topk(cx, lines, pieces, &Best { k: run, largest }, DType::I32);
     let places = cx.stored_access(places);
@@ -272,7 +321,7 @@ fn sorted(cx: &mut Lowering<'_>, lines: &mut Lines, wanted: &Best) -> Access {
     loop {
         let last = 2 * run >= lines.n;
         let left = if last { k } else { lines.n };
-        let places = merged(cx, &lines.data, lines.dims(), run, &Best { k: left, largest }, DType::I32);
+        let places = merged(cx, &lines.data, lines.dims(), run, &Best { k: left, largest }, Given::Places);
         if last {
             return places;
         }

@@ -1,8 +1,10 @@
 //! Scatter and its variants, seen from the result: each element looks for the updates that are meant for it, in their
-//! order, so that nothing is written twice and equal places are combined the same way in every run.
+//! order, so that nothing is written twice and equal places are combined the same way in every run. Of few updates it looks
+//! at all; many are [sorted](super::ordered) first.
 
 use super::conv::check_size;
-use super::rank::extremum;
+use super::ordered::{self, Updates};
+use super::rank::{around, extremum};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Node, Op, Scalar, Val};
@@ -11,11 +13,11 @@ use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 
 /// What an update does to what is there.
 #[derive(Clone, Copy, PartialEq)]
-enum Combine {
+pub(super) enum Combine {
     Replace,
     Add,
     Mul,
@@ -46,7 +48,7 @@ impl Combine {
         })
     }
 
-    fn apply(self, c: &mut Coder, old: Val, update: Val) -> Val {
+    pub(super) fn apply(self, c: &mut Coder, old: Val, update: Val) -> Val {
         match self {
             Combine::Replace => update,
             Combine::Add => c.add(old, update),
@@ -68,7 +70,7 @@ fn same_types(cx: &Lowering<'_>, data: ValueId, updates: ValueId, indices: Value
 }
 
 /// Booleans are variables as bytes.
-fn held(c: &mut Coder, x: Val) -> Val {
+pub(super) fn held(c: &mut Coder, x: Val) -> Val {
     if c.type_of(x) == crate::tensor::DType::Bool { c.cast(x, crate::tensor::DType::U8) } else { x }
 }
 
@@ -83,6 +85,20 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
     }
     if idx.contains(&0) || shape.contains(&0) {
         cx.pass(0, x);
+        return Ok(());
+    }
+    if ordered::many(idx[axis]) {
+        let (index, lines) = narrowed(cx, index, axis);
+        let places = cx.program(vec![index], &lines, |c| {
+            let at: Vec<Val> = (0..lines.len()).map(|d| c.coord(d)).collect();
+            let at = c.place(&at, &lines);
+            let index = c.load_int(0, at);
+            c.wrapped(index, shape[axis])
+        });
+        let places = cx.stored_access(places);
+        let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
+        let y = Updates { data, shape, axis, updates, dims: idx, places, lines }.apply(cx, how);
+        cx.set(0, y);
         return Ok(());
     }
     let operands = [x, index, updates].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
@@ -123,6 +139,32 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Indices along an axis, densely, and their dimensions: 1 where all along another dimension are the same.
+fn narrowed(cx: &mut Lowering<'_>, index: ValueId, axis: usize) -> (Access, Vec<usize>) {
+    let mut dims = cx.shape(index).to_vec();
+    if let Some(t) = cx.constant(index) {
+        let mut list = t.to_i64();
+        for d in (0..dims.len()).filter(|d| *d != axis) {
+            let [_, n, inner] = around(&dims, d);
+            if list.chunks(n * inner).all(|block| block.chunks(inner).all(|line| *line == block[..inner])) {
+                list = list.chunks(n * inner).flat_map(|block| block[..inner].to_vec()).collect();
+                dims[d] = 1;
+            }
+        }
+        let table = cx.add_const("indices".into(), HostTensor::from_i64(&dims, &list));
+        return (Access::new(table, View::dense(&dims)), dims);
+    }
+    let index = cx.plain(index);
+    let same = |a: &Access, d: usize| {
+        a.guard.is_none() && a.view.strides[d] == 0 && a.indirect.iter().all(|i| i.view.strides[d] == 0)
+    };
+    let repeated = |d: &usize| *d != axis && dims[*d] > 1 && index.inputs.iter().all(|a| same(a, *d));
+    let cuts: Vec<_> = (0..dims.len()).filter(repeated).map(|d| (d, 0, 1, 1)).collect();
+    cuts.iter().for_each(|cut| dims[cut.0] = 1);
+    let index = super::layout::sliced(cx, &index, &cuts);
+    (cx.operand_of(index, View::is_dense), dims)
+}
+
 pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, index, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     same_types(cx, x, updates, index)?;
@@ -153,9 +195,30 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
                 c.wrapped(i, row_dims[d])
             })
             .collect();
-        c.place(&coords, row_dims)
+        let row = c.place(&coords, row_dims);
+        if k == 1 {
+            return row;
+        }
+        // What is out of range in one dimension is for no row.
+        let none = c.int(rows as i64);
+        coords.iter().zip(row_dims).fold(row, |row, (i, n)| {
+            let inside = c.within(*i, 0, *n as i64);
+            c.select(inside, row, none)
+        })
     };
     let [data, table, values] = operands;
+    // One search for what replaces serves a whole row: it may take twice as many.
+    if ordered::many(if how == Combine::Replace { count / 2 } else { count }) {
+        let places = cx.program(vec![table], &[count, 1], |c| {
+            let u = c.coord(0);
+            target(c, 0, u)
+        });
+        let places = cx.stored_access(places);
+        let (shape_of, dims, lines) = (vec![rows, inner], vec![count, inner], vec![count, 1]);
+        let y = Updates { data, shape: shape_of, axis: 0, updates: values, dims, places, lines }.apply(cx, how);
+        cx.set(0, y.reshaped(&shape));
+        return Ok(());
+    }
     let y = if how == Combine::Replace {
         // The last update of each row, then one read.
         let last = cx.program(vec![table], &[rows], |c| {

@@ -1,0 +1,176 @@
+//! Scatter of many updates against references written down here, on emulated devices in strict mode.
+
+use crate::support::agree::{close, finish, outputs};
+use crate::support::build::{Builder, int, text};
+use barewave::graph::view::dense_strides;
+use barewave::tensor::{DType, HostTensor};
+
+const REDUCTIONS: [&str; 5] = ["none", "add", "mul", "max", "min"];
+
+/// What becomes of an element.
+fn combined(reduction: &str, old: f64, new: f64) -> f64 {
+    match reduction {
+        "none" => new,
+        "add" => old + new,
+        "mul" => old * new,
+        "max" => old.max(new),
+        _ => old.min(new),
+    }
+}
+
+/// Coordinates of element `i` in row-major order.
+fn coordinates(dims: &[usize], i: usize) -> Vec<usize> {
+    dense_strides(dims).iter().zip(dims).map(|(s, n)| i / *s as usize % n).collect()
+}
+
+fn number(dims: &[usize], at: &[usize]) -> usize {
+    dense_strides(dims).iter().zip(at).map(|(s, i)| *s as usize * i).sum()
+}
+
+/// Where an index points in `n` elements, if there.
+fn wrapped(i: i64, n: usize) -> Option<usize> {
+    let i = if i < 0 { i + n as i64 } else { i };
+    (0..n as i64).contains(&i).then_some(i as usize)
+}
+
+/// Values that a type holds, whose products stay moderate.
+fn values(b: &mut Builder, dtype: DType, shape: &[usize]) -> HostTensor {
+    let n: usize = shape.iter().product();
+    let all: Vec<f64> = match dtype {
+        DType::Bool => (0..n).map(|_| b.below(2) as f64).collect(),
+        t if t.is_float() => (0..n).map(|_| b.below(33) as f64 / 16.0 - 1.0).collect(),
+        t => (0..n).map(|_| b.below(5) as f64 - if t.is_signed_int() { 2.0 } else { 0.0 }).collect(),
+    };
+    HostTensor::from_f64(dtype, shape, &all)
+}
+
+/// Indices of `extent` elements, some of them counted from the end, and some in neither way there.
+fn indices(b: &mut Builder, extent: usize, n: usize) -> Vec<i64> {
+    (0..n).map(|_| b.below(2 * extent + 2) as i64 - extent as i64 - 1).collect()
+}
+
+struct Case {
+    shape: &'static [usize],
+    idx: &'static [usize],
+    axis: usize,
+    /// Dimensions of the index before it is expanded.
+    narrow: &'static [usize],
+    constant: bool,
+}
+
+#[rustfmt::skip]
+const CASES: [Case; 8] = [
+    Case { shape: &[40], idx: &[300], axis: 0, narrow: &[300], constant: false },
+    Case { shape: &[500], idx: &[70], axis: 0, narrow: &[70], constant: false },
+    Case { shape: &[9, 7], idx: &[131, 7], axis: 0, narrow: &[131, 1], constant: false },
+    Case { shape: &[9, 7], idx: &[131, 7], axis: 0, narrow: &[131, 1], constant: true },
+    Case { shape: &[3, 11, 5], idx: &[2, 90, 4], axis: 1, narrow: &[2, 90, 4], constant: false },
+    Case { shape: &[3, 11, 5], idx: &[2, 90, 4], axis: 1, narrow: &[1, 90, 4], constant: false },
+    Case { shape: &[4, 30], idx: &[4, 100], axis: 1, narrow: &[1, 100], constant: true },
+    Case { shape: &[3, 1, 2], idx: &[3, 80, 1], axis: 1, narrow: &[3, 80, 1], constant: true },
+];
+
+fn elements(case: &Case, dtype: DType, reduction: &str, seed: u64, most: f64) {
+    let Case { shape, idx, axis, narrow, constant } = *case;
+    let mut b = Builder::new(18, seed);
+    let (data, updates) = (values(&mut b, dtype, shape), values(&mut b, dtype, idx));
+    let (x, u) = (b.input_of(data.clone()), b.input_of(updates.clone()));
+    let list = indices(&mut b, shape[axis], narrow.iter().product());
+    let index = HostTensor::from_i64(narrow, &list);
+    let mut i = if constant { b.constant(index) } else { b.input_of(index) };
+    if narrow != idx {
+        let whole: Vec<i64> = idx.iter().map(|n| *n as i64).collect();
+        let whole = b.ints(&whole);
+        i = b.node("Expand", &[&i, &whole], &[]);
+    }
+    let how = [("axis", int(axis as i64)), ("reduction", text(reduction))];
+    let y = b.node("ScatterElements", &[&x, &i, &u], &how);
+    finish(&mut b, "", &[y]);
+    let what = format!("{reduction} of {dtype} {shape:?} {idx:?} {narrow:?}");
+    let got = outputs(&b, &what, most).remove(0).to_f64();
+    let (mut want, u) = (data.to_f64(), updates.to_f64());
+    for (n, new) in u.iter().enumerate() {
+        let mut at = coordinates(idx, n);
+        let from: Vec<usize> = at.iter().zip(narrow).map(|(i, n)| i % n).collect();
+        if let Some(row) = wrapped(list[number(narrow, &from)], shape[axis]) {
+            at[axis] = row;
+            let old = &mut want[number(shape, &at)];
+            *old = combined(reduction, *old, *new);
+        }
+    }
+    if dtype != DType::Bool {
+        close(&got, &want, most, &what);
+    }
+}
+
+#[test]
+fn many_elements_are_scattered_in_their_order() {
+    for (seed, case) in CASES.iter().enumerate() {
+        for reduction in REDUCTIONS {
+            elements(case, DType::F32, reduction, seed as u64, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn many_elements_of_all_types_are_scattered() {
+    let types = [DType::F16, DType::BF16, DType::F64, DType::I8, DType::I16, DType::I32, DType::I64, DType::U8];
+    for dtype in types {
+        for reduction in ["none", "add", "max", "min"] {
+            // Sums of 16 bits are rounded in each step.
+            elements(&CASES[1], dtype, reduction, 11, if dtype.size() == 2 { 2e-2 } else { 1e-6 });
+        }
+    }
+    for reduction in ["none", "max", "min"] {
+        elements(&CASES[4], DType::Bool, reduction, 12, 0.0);
+    }
+}
+
+/// `ScatterND` into data of this shape, of as many updates, whose indices have `k` numbers.
+fn slices(shape: &[usize], count: usize, k: usize, reduction: &str, seed: u64) {
+    let mut b = Builder::new(18, seed);
+    let dims = [&[count], &shape[k..]].concat();
+    let (data, updates) = (values(&mut b, DType::F32, shape), values(&mut b, DType::F32, &dims));
+    let x = b.input_of(data.clone());
+    let columns: Vec<Vec<i64>> = shape[..k].iter().map(|n| indices(&mut b, *n, count)).collect();
+    let list: Vec<i64> = (0..count).flat_map(|u| columns.iter().map(move |c| c[u])).collect();
+    let i = b.input_of(HostTensor::from_i64(&[count, k], &list));
+    let u = b.input_of(updates.clone());
+    let y = b.node("ScatterND", &[&x, &i, &u], &[("reduction", text(reduction))]);
+    finish(&mut b, "", &[y]);
+    let what = format!("{reduction} of {count} slices in {shape:?} by {k} numbers");
+    let got = outputs(&b, &what, 1e-5).remove(0).to_f64();
+    let (mut want, u) = (data.to_f64(), updates.to_f64());
+    let inner: usize = shape[k..].iter().product();
+    for n in 0..count {
+        let at: Option<Vec<usize>> = columns.iter().zip(shape).map(|(c, extent)| wrapped(c[n], *extent)).collect();
+        let Some(at) = at else { continue };
+        let row = number(&shape[..k], &at);
+        for e in 0..inner {
+            let old = &mut want[row * inner + e];
+            *old = combined(reduction, *old, u[n * inner + e]);
+        }
+    }
+    close(&got, &want, 1e-5, &what);
+}
+
+#[test]
+fn many_slices_are_scattered_in_their_order() {
+    for (seed, reduction) in (20..).zip(REDUCTIONS) {
+        slices(&[30, 6], 200, 1, reduction, seed);
+        slices(&[5, 9, 3], 150, 2, reduction, seed);
+        slices(&[5, 8], 199, 2, reduction, seed);
+        // Few of them, as ever.
+        slices(&[5, 9, 3], 7, 2, reduction, seed);
+    }
+}
+
+/// More than a workgroup sorts.
+#[test]
+fn very_many_updates_are_sorted_in_pieces() {
+    for (seed, reduction) in (30..).zip(["none", "add"]) {
+        slices(&[700, 2], 9001, 1, reduction, seed);
+    }
+    let long = Case { shape: &[3, 50], idx: &[2, 4800], axis: 1, narrow: &[2, 4800], constant: false };
+    elements(&long, DType::F32, "add", 33, 1e-5);
+}
