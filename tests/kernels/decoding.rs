@@ -211,8 +211,8 @@ fn work_in_equal_shares() {
         });
         // Where a workgroup has much to do in little time, only work that is too much for a test is divided.
         assert!(case.is_some() || target == "gfx950", "{target}");
-        case.into_iter().for_each(|c| {
+        if let Some(c) = case.filter(|_| drawn(&format!("equal shares {target}"))) {
             c.check(target, number as u64);
-        });
+        }
     }
 }

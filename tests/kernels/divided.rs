@@ -2,6 +2,7 @@
 //! added in which order must not depend on who is last, and counters must be as they were.
 
 use crate::support::build::{Builder, int, ints};
+use crate::support::{all_cases, drawn};
 use barewave::graph::{Options, fuse};
 use barewave::kernels::{EQUAL_SHARES, Tuned, Tuning, candidates};
 use barewave::runtime::EmulatedDevice;
@@ -111,9 +112,11 @@ fn tiles_that_many_share() {
     .into_iter()
     .enumerate()
     {
-        found += check(target, dtype, [1, m, n, k], [[false, false], [false, true], [true, false]][i % 3]);
+        if drawn(&format!("many share {target} {dtype}")) {
+            found += check(target, dtype, [1, m, n, k], [[false, false], [false, true], [true, false]][i % 3]);
+        }
     }
-    assert!(found > 14, "{found} ways");
+    assert!(found > if all_cases() { 14 } else { 3 }, "{found} ways");
 }
 
 /// More tiles than compute units: shares, and whole tiles behind them; of several products.
@@ -135,7 +138,9 @@ fn whole_tiles_behind_shares() {
     .into_iter()
     .enumerate()
     {
-        found += check(target, dtype, extents, [[false, true], [false, false], [true, false]][i % 3]);
+        if drawn(&format!("behind shares {target} {dtype}")) {
+            found += check(target, dtype, extents, [[false, true], [false, false], [true, false]][i % 3]);
+        }
     }
-    assert!(found > 12, "{found} ways");
+    assert!(found > if all_cases() { 12 } else { 2 }, "{found} ways");
 }

@@ -540,7 +540,8 @@ fn attentions() {
             let some = t != DType::F32 && m >= 16 && d.max(width) <= 128;
             let expected = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"];
             assert!(!some || expected.iter().all(|t| joined.contains(t)), "{t} {case:?} {joined:?}");
-            check(&b, &format!("{t} {case:?}"), &want, &targets);
+            let some: Vec<&str> = targets.into_iter().filter(|on| drawn(&format!("{t} {case:?} {on}"))).collect();
+            check(&b, &format!("{t} {case:?}"), &want, &some);
         }
     }
 }
