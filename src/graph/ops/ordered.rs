@@ -9,8 +9,12 @@ use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::tensor::DType;
 
-/// More updates of a line than that are sorted.
+/// More updates of a line than that are sorted: as many launches take as long as looking at so many.
 const FEW: usize = 64;
+
+/// Fewer are, but not so few, where all elements together would look at more than that.
+const LOOKS: usize = 1 << 26;
+const VERY_FEW: usize = 10;
 
 /// Updates that an element takes up at once, at most: as many loads are on their way together.
 const AT_ONCE: usize = 16;
@@ -62,9 +66,9 @@ fn place(c: &mut Coder, at: &[Val], dims: &[usize]) -> Val {
     c.place(&at, &dims)
 }
 
-/// Whether so many updates along an axis are sorted.
-pub(super) fn many(updates: usize) -> bool {
-    updates > FEW
+/// Whether so many updates along an axis are sorted, at each of which so many elements would look otherwise.
+pub(super) fn many(updates: usize, elements: usize) -> bool {
+    updates > FEW || updates > VERY_FEW && updates.saturating_mul(elements) > LOOKS
 }
 
 /// The place that the indices `u` of a table are for, outside of all places when one of them is out of range.

@@ -87,7 +87,7 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         cx.pass(0, x);
         return Ok(());
     }
-    if ordered::many(idx[axis]) {
+    if ordered::many(idx[axis], shape.iter().product()) {
         let (table, lines) = narrowed(cx, index, axis);
         let order = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] }.order(cx);
         let (data, updates) = (given(cx, x), cx.operand_if(updates, View::is_dense));
@@ -193,7 +193,8 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     let row_dims = &shape[..k];
     let [table, values] = [index, updates].map(|v| cx.operand_if(v, View::is_dense));
     // One search for what replaces serves a whole row: it may take twice as many.
-    if ordered::many(if how == Combine::Replace { count / 2 } else { count }) {
+    let (looks, looking) = if how == Combine::Replace { (count / 2, rows) } else { (count, rows * inner) };
+    if ordered::many(looks, looking) {
         let (data, whole, dims, lines) = (given(cx, x), vec![rows, inner], vec![count, inner], vec![count, 1]);
         let order = Indices { table, lines: lines.clone(), axis: 0, extents: row_dims.to_vec() }.order(cx);
         let y = Updates { data, shape: whole, axis: 0, updates: values, dims, order, lines }.apply(cx, how);
@@ -396,7 +397,7 @@ pub(super) fn max_unpool(cx: &mut Lowering<'_>) -> Res<()> {
     let area: usize = own[2..].iter().product();
     let operands = [x, index].map(|v| cx.operand_if(v, View::is_dense));
     let full: usize = out[2..].iter().product();
-    if ordered::many(n) {
+    if ordered::many(n, planes * full) {
         let [updates, table] = operands;
         let lines = vec![planes, n];
         let places = cx.program(vec![table], &lines, |c| {
