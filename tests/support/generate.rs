@@ -329,7 +329,7 @@ fn grow(b: &mut Builder, values: &mut Vec<(String, Vec<usize>)>) {
     let same: Vec<String> = values.iter().filter(|v| v.1 == shape).map(|v| v.0.clone()).collect();
     let rank = shape.len();
     let image = rank == 4;
-    let (y, out) = match b.below(20) {
+    let (y, out) = match b.below(22) {
         0 | 1 => {
             let op = ["Relu", "Sigmoid", "Tanh", "Abs", "HardSwish", "Elu", "LeakyRelu"][b.below(7)];
             (b.node(op, &[&x], &[]), shape)
@@ -462,6 +462,31 @@ fn grow(b: &mut Builder, values: &mut Vec<(String, Vec<usize>)>) {
             let op = ["MaxPool", "AveragePool"][b.below(2)];
             let y = b.node(op, &[&x], &[("kernel_shape", ints(&[2, 2])), ("strides", ints(&[1, 2]))]);
             (y, vec![shape[0], shape[1], shape[2] - 1, (shape[3] - 2) / 2 + 1])
+        }
+        20 => {
+            // What is made of one value, one after the other: as it is, turned about, halves that have changed places.
+            let d = b.below(rank);
+            let whole = shape[d] % 2 == 1 || b.coin();
+            let mut parts = vec![x.clone(); 2];
+            if !whole {
+                let half = shape[d] as i64 / 2;
+                let s = b.ints(&[half, half]);
+                parts = b.node_n("Split", &[&x, &s], &[("axis", int(d as i64))], 2);
+                parts.swap(0, 1);
+            }
+            for part in &mut parts {
+                if b.coin() {
+                    let op = ["Neg", "Abs"][b.below(2)];
+                    *part = b.node(op, &[part], &[]);
+                }
+            }
+            let mut out = shape.clone();
+            out[d] *= if whole { 2 } else { 1 };
+            (b.node("Concat", &[&parts[0], &parts[1]], &[("axis", int(d as i64))]), out)
+        }
+        21 if image && shape[2] % 2 == 0 && shape[3] % 2 == 0 => {
+            let y = b.node("SpaceToDepth", &[&x], &[("blocksize", int(2))]);
+            (y, vec![shape[0], shape[1] * 4, shape[2] / 2, shape[3] / 2])
         }
         _ if rank >= 2 => {
             // Several of one value, as a layer's projections are.
