@@ -59,6 +59,8 @@ pub(crate) struct Lowering<'m> {
     pub(super) producers: Vec<Producer>,
     inline: Vec<bool>,
     norms: Norms,
+    /// Indices of scatters whose updates were put in order, and that order: those of several scatters are sorted once.
+    pub(super) orders: Vec<(ops::Indices, ops::Order)>,
     /// The node being lowered.
     pub(super) current: usize,
     /// In a survey: what became of the nodes so far.
@@ -128,6 +130,7 @@ impl<'m> Lowering<'m> {
             producers: Vec::new(),
             inline: vec![false; count],
             norms: Norms::default(),
+            orders: Vec::new(),
             current: 0,
             outcomes: None,
         }
@@ -290,6 +293,7 @@ impl<'m> Lowering<'m> {
         self.graph.widened.clear();
         self.graph.tensors.clear();
         self.producers.clear();
+        self.orders.clear();
     }
 
     /// A tensor that nothing computes.

@@ -1,8 +1,10 @@
 //! Scatter of many updates against references written down here, on emulated devices in strict mode.
 
 use crate::support::agree::{close, finish, outputs};
-use crate::support::build::{Builder, int, text};
+use crate::support::build::{Builder, int, ints, text};
+use barewave::graph::fused::StepKind;
 use barewave::graph::view::dense_strides;
+use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
 
 const REDUCTIONS: [&str; 5] = ["none", "add", "mul", "max", "min"];
@@ -173,4 +175,71 @@ fn very_many_updates_are_sorted_in_pieces() {
     }
     let long = Case { shape: &[3, 50], idx: &[2, 4800], axis: 1, narrow: &[2, 4800], constant: false };
     elements(&long, DType::F32, "add", 33, 1e-5);
+}
+
+/// Two layers over the edges of one graph, from nothing on: the edges are put in order once.
+#[test]
+fn scatters_by_the_same_indices_share_their_order() {
+    for constant in [false, true] {
+        let (nodes, edges, width) = (20, 110, 5);
+        let mut b = Builder::new(18, 40);
+        let (list, updates) = (indices(&mut b, nodes, edges), b.random(&[edges, width]));
+        let u = b.input_of(updates.clone());
+        let index = HostTensor::from_i64(&[edges, 1], &list);
+        let i = if constant { b.constant(index) } else { b.input_of(index) };
+        let (shape, whole) = (b.ints(&[nodes as i64, width as i64]), b.ints(&[edges as i64, width as i64]));
+        let none = b.node("ConstantOfShape", &[&shape], &[]);
+        let layer = |b: &mut Builder, x: &str, how: &str| {
+            let i = b.node("Expand", &[&i, &whole], &[]);
+            b.node("ScatterElements", &[x, &i, &u], &[("axis", int(0)), ("reduction", text(how))])
+        };
+        let sums = layer(&mut b, &none, "add");
+        let y = layer(&mut b, &sums, "max");
+        finish(&mut b, "", &[y]);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let sorted = graph.steps.iter().filter(|s| matches!(s.kind, StepKind::TopK(_))).count();
+        assert_eq!(sorted, 1, "the edges are sorted {sorted} times");
+        let got = outputs(&b, "layers", 1e-5).remove(0).to_f64();
+        let (mut want, u) = (vec![0.0; nodes * width], updates.to_f64());
+        for how in ["add", "max"] {
+            for (e, i) in list.iter().enumerate() {
+                let Some(node) = wrapped(*i, nodes) else { continue };
+                for c in 0..width {
+                    let old = &mut want[node * width + c];
+                    *old = combined(how, *old, u[e * width + c]);
+                }
+            }
+        }
+        close(&got, &want, 1e-5, "layers");
+    }
+}
+
+#[test]
+fn many_elements_are_unpooled() {
+    for room in [[20, 18], [23, 18], [18, 21]] {
+        let mut b = Builder::new(11, 50);
+        let data = b.random(&[2, 3, 20, 18]);
+        let x = b.input_of(data.clone());
+        let window = [("kernel_shape", ints(&[2, 2])), ("strides", ints(&[2, 2]))];
+        let best = b.node_n("MaxPool", &[&x], &window, 2);
+        let shape = b.ints(&[2, 3, room[0] as i64, room[1] as i64]);
+        let y = b.node("MaxUnpool", &[&best[0], &best[1], &shape], &window);
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, "unpooled", 0.0).remove(0).to_f64();
+        let data = data.to_f64();
+        let want: Vec<f64> = (0..6 * room[0] * room[1])
+            .map(|n| {
+                let at = coordinates(&[6, room[0], room[1]], n);
+                if at[1] >= 20 || at[2] >= 18 {
+                    return 0.0;
+                }
+                let value = |y: usize, x: usize| data[number(&[6, 20, 18], &[at[0], y, x])];
+                let (y, x) = (at[1] / 2 * 2, at[2] / 2 * 2);
+                let most = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(i, j)| value(y + i, x + j));
+                let own = value(at[1], at[2]);
+                if most.iter().all(|m| own >= *m) { own } else { 0.0 }
+            })
+            .collect();
+        close(&got, &want, 0.0, "unpooled");
+    }
 }

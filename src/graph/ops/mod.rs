@@ -41,6 +41,7 @@ mod trees;
 
 pub(crate) use control::nothing_collected;
 pub(crate) use normalize::lower_norm;
+pub(crate) use ordered::{Indices, Order};
 pub(crate) use packed::widening;
 pub(crate) use reduce::lower_softmax;
 pub(crate) use strings::evaluate;

@@ -4,29 +4,58 @@
 use super::rank::{ABOVE, around, in_order};
 use super::scatter::{Combine, held};
 use crate::graph::expr::{Binary, Scalar, Val};
-use crate::graph::fused::{Access, Coder};
+use crate::graph::fused::{Access, Coder, Role};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::tensor::DType;
 
-/// More updates of a line than that are sorted.
+/// More updates of a line than that are sorted: as many launches take as long as looking at so many.
 const FEW: usize = 64;
+
+/// Fewer are, but not so few, where all elements together would look at more than that.
+const LOOKS: usize = 1 << 26;
+const VERY_FEW: usize = 10;
 
 /// Updates that an element takes up at once, at most: as many loads are on their way together.
 const AT_ONCE: usize = 16;
 
+/// Indices that say where updates go.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Indices {
+    /// One for each of the extents, side by side; all of them densely.
+    pub table: Access,
+    /// The dimensions of the updates, or 1 where all along one are for the same place.
+    pub lines: Vec<usize>,
+    /// Along which of them updates are for places of one line.
+    pub axis: usize,
+    /// What the places along it are numbered by.
+    pub extents: Vec<usize>,
+}
+
+/// Updates in order of their places.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    /// As [`in_order`] gives them.
+    sorted: Access,
+    /// Where among these those for each place begin, and where all end.
+    starts: Access,
+}
+
 /// Updates of a tensor along one of its dimensions.
 pub(super) struct Updates {
-    /// What is updated, of these dimensions.
-    pub data: Access,
+    /// What is updated.
+    pub data: Result<Access, Scalar>,
+    /// Its dimensions.
     pub shape: Vec<usize>,
+    /// Along which one places are told.
     pub axis: usize,
-    /// The updates; their dimensions are not larger than those of the data, but for the axis.
+    /// What updates it, of no larger dimensions but for the axis.
     pub updates: Access,
+    /// Its dimensions.
     pub dims: Vec<usize>,
-    /// For what place along the axis each update is, an `i32`; those that are for none are outside. Of these dimensions, those of the
-    /// updates or 1 where all along a dimension are for the same.
-    pub places: Access,
+    /// In what order, by lines of the dimensions of the updates or of 1.
+    pub order: Order,
+    /// Dimensions of these lines.
     pub lines: Vec<usize>,
 }
 
@@ -37,16 +66,71 @@ fn place(c: &mut Coder, at: &[Val], dims: &[usize]) -> Val {
     c.place(&at, &dims)
 }
 
-/// Whether so many updates along an axis are sorted.
-pub(super) fn many(updates: usize) -> bool {
-    updates > FEW
+/// Whether so many updates along an axis are sorted, at each of which so many elements would look otherwise.
+pub(super) fn many(updates: usize, elements: usize) -> bool {
+    updates > FEW || updates > VERY_FEW && updates.saturating_mul(elements) > LOOKS
 }
 
-impl Updates {
-    /// Where among the sorted updates those for each place begin, and where all end.
-    fn starts(&self, cx: &mut Lowering<'_>, sorted: Access) -> Access {
-        let [outer, n, inner] = around(&self.lines, self.axis);
-        let starts = cx.program(vec![sorted], &[outer, self.shape[self.axis] + 1, inner], |c| {
+/// The place that the indices `u` of a table are for, outside of all places when one of them is out of range.
+pub(super) fn target(c: &mut Coder, operand: usize, u: Val, extents: &[usize]) -> Val {
+    let first = c.times(u, extents.len() as i64);
+    let coords: Vec<Val> = (0..extents.len())
+        .map(|d| {
+            let at = c.plus(first, d as i64);
+            let i = c.load_int(operand, at);
+            c.wrapped(i, extents[d])
+        })
+        .collect();
+    let row = c.place(&coords, extents);
+    if extents.len() == 1 {
+        return row;
+    }
+    let none = c.int(-1);
+    coords.iter().zip(extents).fold(row, |row, (i, n)| {
+        let inside = c.within(*i, 0, *n as i64);
+        c.select(inside, row, none)
+    })
+}
+
+impl Indices {
+    /// The updates in order, perhaps those of another scatter.
+    pub fn order(&self, cx: &mut Lowering<'_>) -> Order {
+        let known = cx.orders.iter().find(|(other, _)| other.is_same(self, cx));
+        if let Some((_, order)) = known {
+            return order.clone();
+        }
+        let Indices { table, lines, axis, extents } = self;
+        let places = cx.program(vec![table.clone()], lines, |c| {
+            let at: Vec<Val> = (0..lines.len()).map(|d| c.coord(d)).collect();
+            let u = place(c, &at, lines);
+            target(c, 0, u, extents)
+        });
+        let order = Order::of(cx, places, lines, *axis, extents.iter().product());
+        cx.orders.push((self.clone(), order.clone()));
+        order
+    }
+
+    /// They are the same ones, or equal constants.
+    fn is_same(&self, other: &Indices, cx: &Lowering<'_>) -> bool {
+        let constant = |i: &Indices| match &cx.graph.tensor(i.table.tensor).role {
+            Role::Constant(t) => Some(t),
+            _ => None,
+        };
+        let table = match (constant(self), constant(other)) {
+            (Some(a), Some(b)) => self.table.view == other.table.view && a == b,
+            _ => self.table == other.table,
+        };
+        table && (&self.lines, self.axis, &self.extents) == (&other.lines, other.axis, &other.extents)
+    }
+}
+
+impl Order {
+    /// Of updates for places along an axis below `extent`, an `i32` each; those that are for none are outside.
+    pub fn of(cx: &mut Lowering<'_>, places: Lazy, lines: &[usize], axis: usize, extent: usize) -> Order {
+        let places = cx.stored_access(places);
+        let dims @ [outer, n, inner] = around(lines, axis);
+        let sorted = in_order(cx, places, dims);
+        let starts = cx.program(vec![sorted.clone()], &[outer, extent + 1, inner], |c| {
             let [o, row, q] = [0, 1, 2].map(|d| c.coord(d));
             let above = c.literal(DType::I64, Scalar::Int(ABOVE));
             let wanted = c.cast(row, DType::I64);
@@ -70,24 +154,28 @@ impl Updates {
             });
             c.get(low)
         });
-        cx.stored_access(starts)
+        Order { starts: cx.stored_access(starts), sorted }
     }
+}
 
+impl Updates {
     /// The tensor after its updates.
     pub fn apply(self, cx: &mut Lowering<'_>, how: Combine) -> Lazy {
-        let dtype = cx.graph.tensor(self.data.tensor).dtype;
-        let sorted = in_order(cx, self.places.clone(), around(&self.lines, self.axis));
-        let starts = self.starts(cx, sorted.clone());
-        let Updates { data, shape, axis, updates, dims, lines, .. } = self;
+        let Updates { data, shape, axis, updates, dims, order: Order { sorted, starts }, lines } = self;
+        let dtype = cx.graph.tensor(updates.tensor).dtype;
         let mut ends = lines.clone();
         ends[axis] = shape[axis] + 1;
         let all = dims[axis];
         // What a place has to expect, if all have as many.
         let together = (all / shape[axis]).clamp(1, AT_ONCE).next_power_of_two();
-        cx.program(vec![data, updates, sorted, starts], &shape, |c| {
+        let operands: Vec<Access> = [updates, sorted, starts].into_iter().chain(data.clone()).collect();
+        cx.program(operands, &shape, |c| {
             let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
             let here = place(c, &at, &shape);
-            let old = c.load(0, here);
+            let old = match data {
+                Ok(_) => c.load(3, here),
+                Err(fill) => c.literal(dtype, fill),
+            };
             let old = held(c, old);
             // Other coordinates beyond those of the updates get none.
             let mut covered = None;
@@ -97,11 +185,11 @@ impl Updates {
                 at[d] = c.clamp(at[d], 0, dims[d] as i64);
             }
             let first = place(c, &at, &ends);
-            let first = c.load(3, first);
+            let first = c.load(2, first);
             let mut next = at.clone();
             next[axis] = c.plus(at[axis], 1);
             let end = place(c, &next, &ends);
-            let mut end = c.load(3, end);
+            let mut end = c.load(2, end);
             if let Some(m) = covered {
                 end = c.select(m, end, first);
             }
@@ -109,13 +197,13 @@ impl Updates {
                 let mut at = at.clone();
                 at[axis] = c.clamp(i, 0, all as i64);
                 let i = place(c, &at, &lines);
-                c.load_int(2, i)
+                c.load_int(1, i)
             };
             let update = |c: &mut Coder, number: Val| {
                 let mut at = at.clone();
                 at[axis] = number;
                 let i = place(c, &at, &dims);
-                let update = c.load(1, i);
+                let update = c.load(0, i);
                 held(c, update)
             };
             let some = c.lt(first, end);

@@ -3,7 +3,7 @@
 //! at all; many are [sorted](super::ordered) first.
 
 use super::conv::check_size;
-use super::ordered::{self, Updates};
+use super::ordered::{self, Indices, Order, Updates};
 use super::rank::{around, extremum};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
@@ -87,17 +87,11 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         cx.pass(0, x);
         return Ok(());
     }
-    if ordered::many(idx[axis]) {
-        let (index, lines) = narrowed(cx, index, axis);
-        let places = cx.program(vec![index], &lines, |c| {
-            let at: Vec<Val> = (0..lines.len()).map(|d| c.coord(d)).collect();
-            let at = c.place(&at, &lines);
-            let index = c.load_int(0, at);
-            c.wrapped(index, shape[axis])
-        });
-        let places = cx.stored_access(places);
-        let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
-        let y = Updates { data, shape, axis, updates, dims: idx, places, lines }.apply(cx, how);
+    if ordered::many(idx[axis], shape.iter().product()) {
+        let (table, lines) = narrowed(cx, index, axis);
+        let order = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] }.order(cx);
+        let (data, updates) = (given(cx, x), cx.operand_if(updates, View::is_dense));
+        let y = Updates { data, shape, axis, updates, dims: idx, order, lines }.apply(cx, how);
         cx.set(0, y);
         return Ok(());
     }
@@ -137,6 +131,19 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
     });
     cx.set(0, y);
     Ok(())
+}
+
+/// What a value is everywhere, where that is known of it.
+fn everywhere(lazy: &Lazy) -> Option<Scalar> {
+    match lazy.expr.nodes() {
+        [Node { op: Op::Const(fill), .. }] if lazy.base.is_none() && lazy.inputs.is_empty() => Some(*fill),
+        _ => None,
+    }
+}
+
+/// A tensor, or what all of it is.
+fn given(cx: &mut Lowering<'_>, v: ValueId) -> Result<Access, Scalar> {
+    everywhere(&cx.lazy(v)).map_or_else(|| Ok(cx.operand_if(v, View::is_dense)), Err)
 }
 
 /// Indices along an axis, densely, and their dimensions: 1 where all along another dimension are the same.
@@ -184,41 +191,19 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let (rows, inner): (usize, usize) = (shape[..k].iter().product(), shape[k..].iter().product());
     let row_dims = &shape[..k];
-    let operands = [x, index, updates].map(|v| cx.operand_if(v, View::is_dense));
-    // The row that update `u` is for.
-    let target = |c: &mut Coder, operand: usize, u: Val| {
-        let first = c.times(u, k as i64);
-        let coords: Vec<Val> = (0..k)
-            .map(|d| {
-                let at = c.plus(first, d as i64);
-                let i = c.load_int(operand, at);
-                c.wrapped(i, row_dims[d])
-            })
-            .collect();
-        let row = c.place(&coords, row_dims);
-        if k == 1 {
-            return row;
-        }
-        // What is out of range in one dimension is for no row.
-        let none = c.int(rows as i64);
-        coords.iter().zip(row_dims).fold(row, |row, (i, n)| {
-            let inside = c.within(*i, 0, *n as i64);
-            c.select(inside, row, none)
-        })
-    };
-    let [data, table, values] = operands;
+    let [table, values] = [index, updates].map(|v| cx.operand_if(v, View::is_dense));
     // One search for what replaces serves a whole row: it may take twice as many.
-    if ordered::many(if how == Combine::Replace { count / 2 } else { count }) {
-        let places = cx.program(vec![table], &[count, 1], |c| {
-            let u = c.coord(0);
-            target(c, 0, u)
-        });
-        let places = cx.stored_access(places);
-        let (shape_of, dims, lines) = (vec![rows, inner], vec![count, inner], vec![count, 1]);
-        let y = Updates { data, shape: shape_of, axis: 0, updates: values, dims, places, lines }.apply(cx, how);
+    let (looks, looking) = if how == Combine::Replace { (count / 2, rows) } else { (count, rows * inner) };
+    if ordered::many(looks, looking) {
+        let (data, whole, dims, lines) = (given(cx, x), vec![rows, inner], vec![count, inner], vec![count, 1]);
+        let order = Indices { table, lines: lines.clone(), axis: 0, extents: row_dims.to_vec() }.order(cx);
+        let y = Updates { data, shape: whole, axis: 0, updates: values, dims, order, lines }.apply(cx, how);
         cx.set(0, y.reshaped(&shape));
         return Ok(());
     }
+    let data = cx.operand_if(x, View::is_dense);
+    // The row that update `u` is for.
+    let target = |c: &mut Coder, operand: usize, u: Val| ordered::target(c, operand, u, row_dims);
     let y = if how == Combine::Replace {
         // The last update of each row, then one read.
         let last = cx.program(vec![table], &[rows], |c| {
@@ -346,9 +331,8 @@ impl Cache {
         let (dtype, dims) = (cx.dtype(v), cx.shape(v).to_vec());
         let room = dims[axis];
         let lazy = cx.lazy(v);
-        if let (None, true, [Node { op: Op::Const(fill), .. }]) = (lazy.base, lazy.inputs.is_empty(), lazy.expr.nodes())
-        {
-            return Cache { held: None, dtype, dims, room, fill: *fill };
+        if let Some(fill) = everywhere(&lazy) {
+            return Cache { held: None, dtype, dims, room, fill };
         }
         if let Some(Lazy { base: None, inputs, expr, .. }) = lazy.plain()
             && expr.is_copy()
@@ -411,9 +395,41 @@ pub(super) fn max_unpool(cx: &mut Lowering<'_>) -> Res<()> {
     // Indices count elements of the tensor that was pooled, which a larger output shape embeds.
     let [planes, n] = [shape[0] * shape[1], shape[2..].iter().product()];
     let area: usize = own[2..].iter().product();
-    let operands = [x, index].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
+    let operands = [x, index].map(|v| cx.operand_if(v, View::is_dense));
     let full: usize = out[2..].iter().product();
-    let y = cx.program(operands, &[planes, full], |c| {
+    if ordered::many(n, planes * full) {
+        let [updates, table] = operands;
+        let lines = vec![planes, n];
+        let places = cx.program(vec![table], &lines, |c| {
+            let (plane, i) = (c.coord(0), c.coord(1));
+            let at = c.place(&[plane, i], &lines);
+            let index = c.load_int(0, at);
+            let base = c.times(plane, area as i64);
+            let mut rest = c.sub(index, base);
+            let inside = c.within(rest, 0, area as i64);
+            rest = c.clamp(rest, 0, area as i64);
+            let mut coords = Vec::new();
+            for d in (2..out.len()).rev() {
+                let (q, r) = c.divide(rest, own[d]);
+                rest = q;
+                coords.insert(0, r);
+            }
+            // The result may have less room in one dimension, too.
+            let fits = coords.iter().zip(&out[2..]).fold(inside, |m, (i, n)| {
+                let fits = c.within(*i, 0, *n as i64);
+                c.and(m, fits)
+            });
+            let place = c.place(&coords, &out[2..]);
+            let none = c.int(-1);
+            c.select(fits, place, none)
+        });
+        let order = Order::of(cx, places, &lines, 1, full);
+        let (data, shape, dims) = (Err(Scalar::of(dtype, 0.0)), vec![planes, full], lines.clone());
+        let y = Updates { data, shape, axis: 1, updates, dims, order, lines }.apply(cx, Combine::Replace);
+        cx.set(0, y.reshaped(&out));
+        return Ok(());
+    }
+    let y = cx.program(operands.to_vec(), &[planes, full], |c| {
         let (plane, place) = (c.coord(0), c.coord(1));
         // Where this element is in the tensor that was pooled.
         let (mut rest, mut coords, mut inside) = (place, Vec::new(), None);
