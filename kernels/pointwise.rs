@@ -386,7 +386,12 @@ fn guard(b: &mut Builder, ranges: &[(usize, usize)], dims: &[usize], coords: &[O
         if (lo, hi) == (0, dims[d]) {
             continue;
         }
-        let c = coords[d]?;
+        let c = match coords[d] {
+            Some(c) => c,
+            // The first coordinate.
+            None if lo == 0 && hi > 0 => continue,
+            None => b.scalar(0u32),
+        };
         let c = if b.is_vector(c.into()) { c } else { b.to_vector(c) };
         let shifted = if lo > 0 { b.sub(c, lo as u32) } else { c };
         let m = b.op(Gen::CmpGt.of(Type::U32), &[((hi - lo) as u32).into(), shifted.into()]);

@@ -323,3 +323,21 @@ fn few_coordinates_between_neighbours() {
 fn places([n, c, h, w]: [usize; 4]) -> impl Iterator<Item = (usize, usize, usize, usize)> {
     (0..n).flat_map(move |n| (0..c).flat_map(move |c| (0..h).flat_map(move |h| (0..w).map(move |w| (n, c, h, w)))))
 }
+
+/// Neighbours along a padded dimension, of which the first lies inside: what else is padded counts for it, too.
+#[test]
+fn the_first_of_padded_neighbours_is_within_other_borders() {
+    for t in [DType::F32, DType::F16, DType::I8] {
+        for (channels, begins, ends) in
+            [(1, [0, 0, 0, 2], [0, 1, 0, 0]), (1, [0, 0, 1, 4], [0, 3, 2, 2]), (2, [0, 1, 0, 3], [0, 1, 1, 0])]
+        {
+            let mut b = Builder::new(17, 3);
+            let x = small(&mut b, t, &[2, 3, 14, channels]);
+            let first = b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]);
+            let pads = b.ints(&[begins, ends].concat());
+            let padded = b.node("Pad", &[&first, &pads], &[]);
+            let y = b.node("Transpose", &[&padded], &[("perm", ints(&[0, 2, 3, 1]))]);
+            check(&mut b, y, 0.0, &format!("{t}, {channels} channels, {begins:?} and {ends:?}"));
+        }
+    }
+}
