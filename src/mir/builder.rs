@@ -583,7 +583,19 @@ impl Builder {
     /// Buffer operands (`vaddr`, `srsrc`, `soffset`) and modifiers of an access; constants beyond the offset field's
     /// 4095 go to `soffset`.
     fn address(&mut self, buf: Buffer, voff: Opnd, soff: Opnd, imm: u32) -> ([Opnd; 3], Mods) {
-        let (mut soff, mut imm) = (soff, imm);
+        let (mut voff, mut soff, mut imm) = (voff, soff, imm);
+        if (imm as i32) < 0 {
+            // A constant that goes back: sizes are checked against the parts of an address, which have to be in range each.
+            let all = match voff {
+                Opnd::Off => self.to_vector(imm),
+                v => self.add(v, imm),
+            };
+            voff = match soff {
+                Opnd::Imm(0) => all.into(),
+                s => self.add(all, s).into(),
+            };
+            (soff, imm) = (Opnd::Imm(0), 0);
+        }
         if imm > 4095 {
             let high = imm & !4095;
             imm &= 4095;

@@ -341,3 +341,40 @@ fn the_first_of_padded_neighbours_is_within_other_borders() {
         }
     }
 }
+
+/// What is read from its end on, along dimensions of lines and of others.
+#[test]
+fn what_goes_back_is_read_by_every_kind() {
+    let far = i64::from(i32::MAX);
+    for (shape, axes, steps) in [
+        (&[2usize, 8, 16, 12][..], &[2i64][..], &[-1i64][..]),
+        (&[2, 5, 33, 16], &[1, 2], &[-1, -2]),
+        (&[1, 7, 14, 31], &[2, 3], &[-1, -1]),
+    ] {
+        for last in [false, true] {
+            let mut b = Builder::new(18, 9);
+            let mut x = b.input(shape);
+            if last {
+                x = b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]);
+            }
+            let ends = [far, -far].map(|end| b.ints(&vec![end; axes.len()]));
+            let (axes_of, steps_of) = (b.ints(axes), b.ints(steps));
+            let back = b.node("Slice", &[&x, &ends[0], &ends[1], &axes_of, &steps_of], &[]);
+            let (points, one) = (b.ints(&[2, 3]), b.ints(&[2]));
+            let pads = b.ints(&[0, 0, 2, 1, 0, 0, 0, 3]);
+            let made = [
+                b.node("ReduceSum", &[&back, &points], &[]),
+                b.node("ReduceMax", &[&back], &[("axes", ints(&[1]))]),
+                b.node("ArgMax", &[&back], &[("axis", int(2))]),
+                b.node("Softmax", &[&back], &[("axis", int(2))]),
+                b.node("LpNormalization", &[&back], &[("axis", int(1))]),
+                b.node("CumSum", &[&back, &one], &[]),
+                b.node("GlobalAveragePool", &[&back], &[]),
+                b.node("MaxPool", &[&back], &[("kernel_shape", ints(&[2, 2]))]),
+                b.node("Pad", &[&back, &pads], &[("mode", text("reflect"))]),
+            ];
+            finish(&mut b, "", &made);
+            outputs(&b, &format!("{shape:?} back along {axes:?}, channels last: {last}"), 1e-5);
+        }
+    }
+}

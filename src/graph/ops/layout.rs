@@ -314,7 +314,11 @@ pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
     let cuts: Vec<_> =
         cuts(cx, &shape, numbers)?.iter().map(|c| (c.axis, known(&c.start) as i64, c.step, known(&c.count))).collect();
     let plain = cx.plain(x);
-    let y = sliced(cx, &plain, &cuts);
+    let mut y = sliced(cx, &plain, &cuts);
+    // What goes back is stored the other way round: kernels add parts of addresses, of which a buffer's check lets none be negative.
+    if cuts.iter().any(|c| c.2 < 0 && c.3 > 1) && !y.shape.contains(&0) {
+        y = cx.stored(y);
+    }
     cx.set(0, y);
     Ok(())
 }
