@@ -42,7 +42,13 @@ fn kernel(target: Target, g: Generic, items: u32) -> Function {
 fn run(target: Target, g: Generic, operands: &[Vec<u64>]) -> Vec<u64> {
     let items = operands[0].len();
     assert_eq!(items % 256, 0);
-    let m = passes::compile(kernel(target, g, items as u32)).unwrap_or_else(|e| panic!("{target} {g}: {e}"));
+    run_kernel(kernel(target, g, items as u32), &format!("{target} {g}"), operands)
+}
+
+/// Runs a kernel over buffers of 8 bytes an item, the last one its result.
+fn run_kernel(kernel: Function, what: &str, operands: &[Vec<u64>]) -> Vec<u64> {
+    let (target, items) = (kernel.target, operands[0].len());
+    let m = passes::compile(kernel).unwrap_or_else(|e| panic!("{what}: {e}"));
     let args = (0..=operands.len()).map(|i| Arg::buffer(format!("a{i}"), 8 * i as u32)).collect();
     let kernels = vec![compile::kernel_of(&m, args)];
     let elf = CodeObject { target, abi: Abi::V5, kernels, sections: vec![] }.to_bytes().unwrap();
@@ -61,7 +67,7 @@ fn run(target: Target, g: Generic, operands: &[Vec<u64>]) -> Vec<u64> {
     let grid = [items as u32 / 256, 1, 1];
     device
         .launch(&module.kernel("k").unwrap(), grid, [256, 1, 1], &kernarg, &options)
-        .unwrap_or_else(|f| panic!("{target} {g}: {f}"));
+        .unwrap_or_else(|f| panic!("{what}: {f}"));
     let mut bytes = vec![0; 8 * items];
     device.read(out, &mut bytes).unwrap();
     bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect()
@@ -410,5 +416,26 @@ fn every_operation_on_every_type() {
         let some: Vec<_> = all.iter().filter(|g| drawn(&format!("{g:?} {t}"))).collect();
         let failures: Vec<String> = some.par_iter().filter_map(|g| check(target, **g).err()).collect();
         assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), some.len(), failures.join("\n"));
+    }
+}
+
+/// Constants of an address that go back, behind a register and behind two, up to the buffer's ends.
+#[test]
+fn addresses_go_back() {
+    for t in TARGETS {
+        let target = Target::parse(t).unwrap();
+        for further in [0u32, 4096 + 40] {
+            let mut b = Builder::new(target, "k", 256);
+            let [from, to] = [0, 1].map(|i| b.buffer_arg(i, 256 * 8));
+            let item = b.workitem_id();
+            let at = b.shl(item, 3u32);
+            let ahead = b.add(at, 80u32);
+            let base = if further > 0 { b.scalar(further).into() } else { Opnd::Imm(0) };
+            let x = b.load(from, 2, ahead, base, (80 + further).wrapping_neg());
+            b.store(to, x, ahead, base, (80 + further).wrapping_neg());
+            let numbers: Vec<u64> = (1..=256).collect();
+            let got = run_kernel(b.finish(), &format!("{t}, {further}"), std::slice::from_ref(&numbers));
+            assert_eq!(got, numbers, "{t}, {further} bytes further");
+        }
     }
 }
