@@ -254,12 +254,14 @@ impl Machine {
         round.vgprs <= t.max_vgprs + apart && round.lds <= t.lds_bytes
     }
 
-    /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds.
+    /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds. Of a file that vector and
+    /// accumulation registers share, what instructions do not reach as the former is taken as the latter.
     pub fn fit(&self, waves: u32, vgprs: u32, lds_bytes: u32) -> f64 {
         let t = self.target.info();
         let (wave_size, workgroup_size) = (t.wave_size, waves * t.wave_size);
+        let agprs = if t.unified_agprs { vgprs.saturating_sub(t.max_vgprs).min(t.max_agprs) } else { 0 };
         let vgprs = vgprs.min(t.max_vgprs);
-        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes, wgp_mode: false };
+        let light = Resources { wave_size, workgroup_size, vgprs, agprs, sgprs: 0, lds_bytes, wgp_mode: false };
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
@@ -312,7 +314,7 @@ impl Machine {
             Form::Sliced(f) => f64::from(f.steps),
             _ => f64::INFINITY,
         };
-        let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting;
+        let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting + round.bare;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
