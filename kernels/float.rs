@@ -231,6 +231,18 @@ impl Float {
     pub fn sqrt(self, b: &mut Builder, x: Part) -> Part {
         if self.is_double() { double::sqrt(b, x) } else { math::sqrt(b, x.into()) }
     }
+    /// `1 / sqrt(x)`.
+    pub fn reciprocal_root(self, b: &mut Builder, x: Part) -> Part {
+        let root = self.sqrt(b, x);
+        let one = self.constant(b, 1.0);
+        self.div(b, one, root)
+    }
+    /// What a normalisation multiplies by, of a sum of squares that `scale` makes the variance: `1 / sqrt(squares * scale + epsilon)`.
+    pub fn inverse_deviation(self, b: &mut Builder, squares: Part, scale: Opnd, epsilon: f32) -> Part {
+        let epsilon = self.constant(b, epsilon.into());
+        let variance = self.fma(b, squares, scale, epsilon);
+        self.reciprocal_root(b, variance)
+    }
     /// `e^x = p 2^n`, `n` an integer and `p` not far from 1. Operands beyond where the result overflows, or is 0 even times
     /// `2^64` (f64: `2^256`), are taken as such; a NaN as one of them.
     pub fn exp_parts(self, b: &mut Builder, x: Part) -> (Part, Part) {

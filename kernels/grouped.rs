@@ -370,7 +370,8 @@ impl Grouped {
         let [means, factors] = match (stage, left) {
             (Stage::Write, Some(left)) => {
                 let [mean, variance] = self.join(&mut w, &place, left, center)?;
-                let factor = reciprocal_root(&mut w, variance, epsilon);
+                let variance = Float(Type::F32).plus(&mut w.b, variance, epsilon.into());
+                let factor = Float(Type::F32).reciprocal_root(&mut w.b, variance);
                 [center.then(|| self.spread(&mut w, &place, mean, 0)), Some(self.spread(&mut w, &place, factor, 1))]
             }
             (_, left) => {
@@ -380,8 +381,7 @@ impl Grouped {
                     [None, None]
                 } else {
                     let scale = Float(Type::F32).constant(&mut w.b, 1.0 / (self.points as f64 * f64::from(self.each)));
-                    let variance = Float(Type::F32).op(&mut w.b, Gen::Mul, scale, squares);
-                    let factor = reciprocal_root(&mut w, variance, epsilon);
+                    let factor = Float(Type::F32).inverse_deviation(&mut w.b, squares, scale, epsilon);
                     [means, Some(self.spread(&mut w, &place, factor, 1))]
                 }
             }
@@ -764,14 +764,4 @@ impl Grouped {
         }
         Ok(())
     }
-}
-
-/// `1 / sqrt(variance + epsilon)`.
-fn reciprocal_root(w: &mut Writer, variance: Part, epsilon: f32) -> Part {
-    let float = Float(Type::F32);
-    let epsilon = float.constant(&mut w.b, epsilon.into());
-    let sum = float.op(&mut w.b, Gen::Add, epsilon, variance);
-    let root = float.sqrt(&mut w.b, sum);
-    let one = float.constant(&mut w.b, 1.0);
-    float.div(&mut w.b, one, root)
 }

@@ -16,7 +16,7 @@ use super::expr;
 use super::fragment::{self, across, down};
 use super::rounds;
 use super::split::DepthPart;
-use super::tile::{Layout, Tile, Types, WIDEST};
+use super::tile::{Layout, Order, Tile, Types, WIDEST};
 use super::values::{self, Value};
 use crate::graph::expr::Expr;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
@@ -475,16 +475,17 @@ pub(super) fn start_offset(b: &mut Builder, src: &Source, size: u32) -> Part {
 /// A loader for an operand with dense rows along the width or along k. `line` is the extent of the dense direction.
 pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line: usize, item: Part) -> Loader {
     let together = most_together(tile.types.stored_bytes(), line as u32, src.aligned);
-    dense_together(b, src, tile, width, together, item)
+    dense_together(b, src, tile, (width, Order::PLAIN), together, item)
 }
 
 /// The same with loads of so many elements at most. Memory takes any address, so lines may begin and end anywhere; but a dword that the
-/// end of the operand cuts is lost: none that matters may reach there.
+/// end of the operand cuts is lost: none that matters may reach there. Columns of lines along k may lie in LDS in another order than
+/// in memory.
 pub(super) fn dense_together(
     b: &mut Builder,
     src: Source,
     tile: &Tile,
-    width: u32,
+    (width, order): (u32, Order),
     together: u32,
     item: Part,
 ) -> Loader {
@@ -516,12 +517,14 @@ pub(super) fn dense_together(
         let cols = threads / per_col;
         // Who writes whole cells does so beside those with other columns.
         let beside = if tile.cell() == WIDEST { cols.min(8) } else { 1 };
-        let share = fragment::runs(
+        let mut share = fragment::runs(
             &[(beside, across(1)), (per_col, down(own)), (cols / beside, across(beside))],
             &[(own, down(1)), (width / cols, across(cols))],
             size * 8,
         );
-        let layout = Layout::deep(tile, width);
+        // Places side by side, of whichever columns.
+        share.lane.iter_mut().chain(&mut share.position).for_each(|step| step.col = order.column(step.col));
+        let layout = Layout::deep(tile, width).ordered(order);
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let common = Common::new(b, (tile, width), share, layout, vec, item);
         let first = start_offset(b, &src, size);

@@ -12,7 +12,7 @@ use super::normed::Finish;
 use super::regroup;
 use super::split::{self, DepthPart, Known, Product};
 use super::standardized::Rows;
-use super::tile::{Form, Tile, WIDEST};
+use super::tile::{Form, Order, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
 use crate::graph::fused::{Scaled, Sparse, StepKind};
 use crate::graph::view::View;
@@ -443,6 +443,6 @@ impl Operand {
         let src = self.source(w, cx, (depth, part, each), first, batch, tile)?;
         let item = w.b.workitem_id();
         let together = self.together(cx, tile, depth, anywhere);
-        Ok(loader::dense_together(&mut w.b, src, tile, width, together, item))
+        Ok(loader::dense_together(&mut w.b, src, tile, (width, Order::PLAIN), together, item))
     }
 }

@@ -238,11 +238,7 @@ impl Finish<'_> {
         let squares = added(w, &held, |w, sum, x| float.fma_into(&mut w.b, sum, x, x))?;
         let mut factors = Vec::new();
         for s in squares {
-            let epsilon = float.constant(&mut w.b, n.norm.epsilon.into());
-            let variance = float.fma(&mut w.b, s, scale, epsilon);
-            let root = float.sqrt(&mut w.b, variance);
-            let one = float.constant(&mut w.b, 1.0);
-            factors.push(float.div(&mut w.b, one, root));
+            factors.push(float.inverse_deviation(&mut w.b, s, scale, n.norm.epsilon));
         }
         for (c, inside) in insides.iter().enumerate() {
             let mut same: Vec<Option<Vec<Value>>> = vec![None; cx.step.inputs.len()];

@@ -246,11 +246,7 @@ impl Pieces {
             }
             let squares = total(w, walk, squares, Gen::Add)?;
             let scale = float.constant(&mut w.b, own / self.of_line as f64);
-            let epsilon = float.held(&mut w.b, epsilon.into());
-            let variance = float.fma(&mut w.b, squares, scale, epsilon);
-            let root = float.sqrt(&mut w.b, variance);
-            let one = float.held(&mut w.b, 1.0);
-            Ok([mean, float.div(&mut w.b, one, root)])
+            Ok([mean, float.inverse_deviation(&mut w.b, squares, scale, epsilon)])
         };
         self.lower(cx, find, join, |w, x, [mean, factor]| {
             let d = if center { float.op(&mut w.b, Gen::Sub, x, mean) } else { x };

@@ -305,11 +305,7 @@ pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res
         d
     })?;
     let squares = walk.combine(&mut w, squares, Gen::Add)?;
-    let epsilon = float.constant(&mut w.b, epsilon.into());
-    let variance = float.fma(&mut w.b, squares, scale, epsilon);
-    let root = float.sqrt(&mut w.b, variance);
-    let one = float.constant(&mut w.b, 1.0);
-    let factor = float.div(&mut w.b, one, root);
+    let factor = float.inverse_deviation(&mut w.b, squares, scale, epsilon);
     walk.write(&mut w, |w, x| {
         let d = if held { x } else { centred(w, x) };
         float.op(&mut w.b, Gen::Mul, d, factor)

@@ -139,7 +139,7 @@ pub(in crate::kernels) struct Machine {
     pub line: u32,
     lines: u32,
     /// Bytes per cycle that the first-level cache gives a compute unit.
-    l1: f64,
+    pub l1: f64,
     /// Cycles until memory answers, and until what nobody has touched comes from it.
     dram: f64,
     pub latency: f64,

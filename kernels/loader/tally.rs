@@ -285,9 +285,7 @@ impl Tally {
         let factor = if norm.epsilon >= f32::MIN_POSITIVE {
             b.op(op::V_RSQ_F32, &[variance.into()])
         } else {
-            let root = float.sqrt(b, variance);
-            let one = float.constant(b, 1.0);
-            float.div(b, one, root)
+            float.reciprocal_root(b, variance)
         };
         let pair = b.v(2);
         b.copy_into(pair.dword(0), less);

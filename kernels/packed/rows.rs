@@ -179,11 +179,7 @@ impl Rows {
         let place = w.b.mul(place, self.chunk * self.dtype.size() as u32);
         let home = w.b.mad(run, self.pitch(), place);
         for (number, (row, sum)) in held.data.iter().zip(squares).enumerate() {
-            let epsilon = float.constant(&mut w.b, n.norm.epsilon.into());
-            let variance = float.fma(&mut w.b, sum, scale, epsilon);
-            let root = float.sqrt(&mut w.b, variance);
-            let one = float.constant(&mut w.b, 1.0);
-            let factor = float.div(&mut w.b, one, root);
+            let factor = float.inverse_deviation(&mut w.b, sum, scale, n.norm.epsilon);
             for (c, (chunk, inside)) in row.iter().zip(&held.insides).enumerate() {
                 let mut made = Vec::new();
                 for (e, x) in chunk.iter().enumerate() {

@@ -22,32 +22,33 @@ pub(crate) fn scaled_factors(
     takes: impl Fn(&FusedGraph, &Step) -> bool,
     turns: impl Fn(&FusedGraph, &Step, usize) -> bool,
 ) -> Option<FusedGraph> {
-    let mut out: Option<FusedGraph> = None;
-    let mut steps = Vec::new();
+    let mut out = graph.clone();
+    let mut steps = Vec::with_capacity(graph.steps.len());
+    let mut found = false;
     for step in &graph.steps {
-        let graph_now = out.as_ref().unwrap_or(graph);
+        let known = out.tensors.len();
         if step.kind == StepKind::MatMul
-            && let Some(factors) = factors(graph_now, step)
+            && let Some(factors) = factors(&out, step)
         {
-            let mut next = graph_now.clone();
-            let (mut product, mut before) = scaled(&mut next, step, factors);
-            if next.step_promises(&product).is_ok() && takes(&next, &product) {
+            let (mut product, mut before) = scaled(&mut out, step, factors);
+            if out.step_promises(&product).is_ok() && takes(&out, &product) {
                 for side in 0..2 {
-                    let worth = turns(&next, &product, side);
-                    before.extend(turn(&mut next, &mut product, side, worth));
+                    let worth = turns(&out, &product, side);
+                    before.extend(turn(&mut out, &mut product, side, worth));
                 }
                 steps.extend(before);
                 steps.push(product);
-                out = Some(next);
+                found = true;
                 continue;
             }
+            out.tensors.truncate(known);
         }
         steps.push(step.clone());
     }
-    out.map(|mut graph| {
-        graph.steps = steps;
-        prune(&mut graph);
-        graph
+    found.then(|| {
+        out.steps = steps;
+        prune(&mut out);
+        out
     })
 }
 
