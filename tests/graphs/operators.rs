@@ -779,3 +779,17 @@ fn extents_are_scaled_in_float32() {
         assert_eq!(outputs(&b, &format!("{n} by {scale}"), 0.0)[0].shape(), [2, scaled]);
     }
 }
+
+#[test]
+fn the_largest_byte_of_all() {
+    for t in [DType::I8, DType::U8] {
+        let mut b = Builder::new(12, 66);
+        let values: Vec<i64> =
+            (0..2 * 3 * 7).map(|_| b.below(100) as i64 - if t == DType::I8 { 90 } else { 0 }).collect();
+        let x = b.input_of(HostTensor::from_ints(t, &[2, 3, 7], &values));
+        let y = b.node("MaxPool", &[&x], &[("kernel_shape", ints(&[7]))]);
+        finish(&mut b, "", &[y]);
+        let want: Vec<i64> = values.chunks(7).map(|row| *row.iter().max().unwrap()).collect();
+        assert_eq!(outputs(&b, "bytes", 0.0)[0].to_i64(), want);
+    }
+}
