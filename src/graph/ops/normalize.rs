@@ -4,7 +4,7 @@ use super::pool::{power, root};
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Expr, Unary};
+use crate::graph::expr::{Binary, Expr, Unary, Val};
 use crate::graph::fused::{Access, Normalize, Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
@@ -319,6 +319,7 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::attribute("size", format!("is {size} for data of shape {shape:?}")));
     }
     let (alpha, beta, bias) = (cx.float("alpha", 1e-4)?, cx.float("beta", 0.75)?, cx.float("bias", 1.0)?);
+    let is_positive = alpha >= 0.0 && bias > 0.0;
     let dims = [shape[0], 1, shape[1], shape[2..].iter().product()];
     let access = cx.operand(x);
     let x = Lazy::read(access.clone(), dtype);
@@ -332,12 +333,29 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
         let y = e.binary(Binary::Mul, v[0], factor);
         let bias = e.constant(dtype, bias);
         let y = e.binary(Binary::Add, y, bias);
+        if let Some(power) = power_in_quarters(e, y, beta).filter(|_| is_positive) {
+            return e.binary(Binary::Div, v[1], power);
+        }
         let beta = e.constant(dtype, -beta);
         let y = e.binary(Binary::Pow, y, beta);
         e.binary(Binary::Mul, v[1], y)
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+/// `x` to a power of up to 2 that is a multiple of a quarter, as 0.75 is, by roots: of a positive number. None for other powers.
+fn power_in_quarters(e: &mut Expr, x: Val, power: f64) -> Option<Val> {
+    let quarters = (1..=8usize).find(|n| *n as f64 == 4.0 * power)?;
+    let root = e.unary(Unary::Sqrt, x);
+    let mut factors = vec![x; quarters / 4];
+    if quarters & 2 > 0 {
+        factors.push(root);
+    }
+    if quarters & 1 > 0 {
+        factors.push(e.unary(Unary::Sqrt, root));
+    }
+    factors.into_iter().reduce(|x, y| e.binary(Binary::Mul, x, y))
 }
 
 /// `x / norm(x)` along one axis; 0 where the norm is 0.
