@@ -210,7 +210,7 @@ pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
 
 /// Sets outputs 1 and 2 to the mean and the reciprocal deviation over all dimensions from `axis` on.
 fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> Res<()> {
-    let (dtype, shape) = (cx.dtype(x), cx.shape(x).to_vec());
+    let (dtype, shape) = (of_statistics(cx)?, cx.shape(x).to_vec());
     let n: usize = shape[axis..].iter().product();
     let outer = if axis == 0 { vec![1] } else { shape[..axis].to_vec() };
     let mut kept = shape[..axis].to_vec();
@@ -221,7 +221,13 @@ fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> R
         let kind = StepKind::Reduce(Reduce { op: ReduceOp::Sum, prologue });
         cx.produce(kind, vec![Access::new(data.tensor, view)], &outer, dtype).reshaped(&kept)
     };
-    let data = cx.operand_if(x, View::is_dense);
+    let data = if cx.dtype(x) == dtype {
+        cx.operand_if(x, View::is_dense)
+    } else {
+        let x = cx.without_base(x);
+        let x = cx.combine(vec![x], &shape, |e, v| e.cast(v[0], dtype))?;
+        cx.operand_of(x, View::is_dense)
+    };
     let mean = sum(cx, data.clone(), Expr::acc(dtype));
     let mean = cx.combine(vec![mean], &kept, |e, v| {
         let n = e.constant(dtype, n as f64);
@@ -397,8 +403,16 @@ pub(super) fn of_layer(cx: &mut Inference<'_>) -> Res<()> {
     let axis = cx.axis(cx.int("axis", -1)?, cx.rank(x))?;
     let mut kept = cx.dims(x)[..axis].to_vec();
     kept.resize(cx.rank(x), Dim::Known(1));
+    let dtype = of_statistics(cx)?;
     for i in 1..3 {
-        cx.give(i, cx.dtype(x), kept.clone())?;
+        cx.give(i, dtype, kept.clone())?;
     }
     Ok(())
+}
+
+/// The type of statistics, which is float32 unless the node says otherwise.
+fn of_statistics<'m>(cx: &impl Ask<'m>) -> Res<DType> {
+    let number = cx.int("stash_type", 1)?;
+    let dtype = i32::try_from(number).ok().and_then(DType::from_onnx).filter(|t| t.is_float() && !t.is_small_float());
+    dtype.ok_or_else(|| Reason::attribute("stash_type", format!("is {number}, which is no type of floats")))
 }
