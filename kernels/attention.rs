@@ -28,6 +28,7 @@ use super::loader::{self, Loader, Source};
 use super::matmul::lines_are_aligned;
 use super::matrix::Side;
 use super::split::DepthPart;
+use super::tile::{Order, WIDEST};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::expr::{Binary, Expr, Op, Scalar};
@@ -89,6 +90,13 @@ impl Keys {
     /// Key of row `row` (a power of two, or 0) of the first result.
     fn of_row(&self, row: u32) -> u32 {
         self.rows.iter().find(|r| r.0 == row).map_or(0, |r| r.1)
+    }
+
+    /// The keys of a tile in the order of the rows that an instruction with so many has for them.
+    fn order(&self, side: u32, keys: u32) -> Order {
+        let results =
+            (0..(keys / side).ilog2()).map(|bit| (self.of_slot(1 << (self.position_bits + bit)), side << bit));
+        Order::of(self.rows.iter().map(|(row, key)| (*key, *row)).chain(results))
     }
 }
 
@@ -277,7 +285,15 @@ impl Flash<'_> {
             aligned,
         };
         let line = if wide { width } else { depth };
-        Ok(loader::dense(&mut w.b, src, &plan.tile(k_of_tile), own_width, line, item))
+        let tile = plan.tile(k_of_tile);
+        // Keys lie as lanes read them, so that those who read together reach all banks.
+        let order = if i == 1 && !wide && tile.cell() == WIDEST {
+            self.keys.order(plan.form.side(), plan.keys)
+        } else {
+            Order::PLAIN
+        };
+        let together = loader::most_together(size as u32, line as u32, aligned);
+        Ok(loader::dense_together(&mut w.b, src, &tile, (own_width, order), together, item))
     }
 
     /// Offset of an access from its outer dimensions.
@@ -568,5 +584,49 @@ impl Flash<'_> {
         }
         let kernel = w.finish(grid, flops);
         Ok(vec![Kernel { workspace, counters, sharing, ..kernel }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::matrix::MatrixForm;
+    use crate::mir::matrix_instruction;
+    use barewave_emu::observe::LaneAccess;
+    use barewave_isa::Target;
+    use barewave_isa::matrix::Operand;
+    use barewave_timing::{Chip, lds};
+
+    /// Reads of keys take no longer than those of memory that lies side by side.
+    #[test]
+    fn keys_of_a_read_are_in_different_banks() {
+        const KEYS: u32 = 64;
+        let mut seen = 0;
+        for (name, side) in
+            ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"].into_iter().flat_map(|t| [(t, 16), (t, 32)])
+        {
+            let target = Target::parse(name).unwrap();
+            let Some((instruction, op)) = matrix_instruction(target, [Type::F16; 2], Type::F32, side) else { continue };
+            let form = MatrixForm { swapped: true, ..MatrixForm::new(instruction, op).unwrap() };
+            let (a, d) = (form.operand(Operand::A).unwrap(), form.op.fragment(Operand::D).unwrap());
+            let keys = Keys::new(&d, 8);
+            let order = keys.order(form.side(), KEYS);
+            let held = a.own.max(8);
+            let read = |at: &dyn Fn(u32) -> u32| -> u32 {
+                let lanes = 0..1 << a.lanes.len();
+                let list = lanes.map(|lane| LaneAccess { lane, address: u64::from(at(lane)) * 16, bytes: 16 });
+                lds::clocks(&Chip::of(target).unwrap(), &list.collect::<Vec<_>>(), false)
+            };
+            let cell = |lane: u32| {
+                let bits = a.lanes.iter().enumerate().filter(|(bit, _)| lane >> bit & 1 > 0);
+                bits.map(|(_, s)| s.col * held / 8 * KEYS + order.place(keys.of_row(s.row))).sum()
+            };
+            assert!(read(&cell) <= read(&|lane| lane), "{name}, {side} keys");
+            let all: std::collections::BTreeSet<u32> = (0..KEYS).map(|key| order.place(key)).collect();
+            assert_eq!(all, (0..KEYS).collect(), "{name}, {side} keys");
+            (0..KEYS).for_each(|key| assert_eq!(order.column(order.place(key)), key));
+            seen += 1;
+        }
+        assert!(seen >= 8, "{seen}");
     }
 }

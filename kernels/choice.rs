@@ -118,6 +118,8 @@ pub(super) struct Round {
     pub lds: u32,
     /// Cycles of a workgroup behind its loop, besides those for results.
     pub behind: f64,
+    /// Cycles of a round in which none of its waves multiplies, since all of them read from LDS.
+    pub bare: f64,
 }
 
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.

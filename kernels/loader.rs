@@ -8,6 +8,7 @@
 //! never stored. Beyond the end of k both operands must read as zero.
 
 mod gathered;
+mod packing;
 mod patches;
 pub(super) mod tally;
 
@@ -16,13 +17,15 @@ use super::expr;
 use super::fragment::{self, across, down};
 use super::rounds;
 use super::split::DepthPart;
-use super::tile::{Layout, Tile, Types, WIDEST};
+use super::tile::{Layout, Order, Tile, Types, WIDEST};
 use super::values::{self, Value};
 use crate::graph::expr::Expr;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 pub(super) use gathered::{Gather, GatherSource, gather, gather_shape};
+use packing::TurnedBytes;
+pub(super) use packing::{gather_word, turn_bytes};
 pub(super) use patches::{PatchSource, Patches, patches};
 
 /// How a tile of an operand is read.
@@ -134,9 +137,27 @@ pub(super) fn most_together(bytes: u32, line: u32, aligned: bool) -> u32 {
     if aligned { [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1) } else { 1 }
 }
 
-/// Of so many elements that a workitem has of a tile with lines along the width, how many a load takes, of `together` at most.
-pub(super) fn wide_load(tile: &Tile, own: u32, together: u32) -> u32 {
-    (own / tile.run).min(4).min(together)
+/// How many elements a load takes of a tile so wide with lines along the width, `together` at most. A width that is no power of two is
+/// loaded like the next one: workitems that have nothing of a line do what those beside them do.
+pub(super) fn wide_load(tile: &Tile, width: u32, together: u32) -> u32 {
+    (wide_own(tile, width) / tile.run).min(4).min(together)
+}
+
+/// Elements that a workitem loads of such a tile.
+pub(super) fn wide_own(tile: &Tile, width: u32) -> u32 {
+    tile.k * width.next_power_of_two() / tile.threads()
+}
+
+/// Of rows of `per_row` workitems, a power of two, the one whose work a workitem does where the first `has` of each have work: its own, or
+/// the last one's.
+fn within(b: &mut Builder, item: Part, per_row: u32, has: u32) -> Part {
+    if has == per_row {
+        return item;
+    }
+    let at = b.and(item, per_row - 1);
+    let row = b.sub(item, at);
+    let at = b.op(Gen::Min.of(Type::U32), &[at.into(), (has - 1).into()]);
+    b.add(row, at)
 }
 
 /// The same with lines along k, of an operand of some depth: the elements that lie together, and those of a load.
@@ -171,17 +192,21 @@ struct Common {
 impl Common {
     fn new(
         b: &mut Builder,
-        (tile, width): (&Tile, u32),
+        tile: &Tile,
         share: Fragment,
         layout: Layout,
-        vec: u32,
+        (vec, regs): (u32, Vec<Part>),
         item: Part,
     ) -> Common {
         let lds = layout.address(b, &share, item);
-        let dwords = (vec * tile.types.stored_bytes()).div_ceil(4) as u8;
-        let regs = (0..width * tile.k / tile.threads() / vec).map(|_| b.v(dwords)).collect();
         let late_first = rounds::in_shadow(b.target(), tile);
         Common { types: tile.types, run: tile.run, depth: tile.k, share, layout, lds, vec, regs, late_first }
+    }
+
+    /// Registers of so many loads of `vec` elements.
+    fn registers(b: &mut Builder, tile: &Tile, loads: u32, vec: u32) -> Vec<Part> {
+        let dwords = (vec * tile.types.stored_bytes()).div_ceil(4) as u8;
+        (0..loads).map(|_| b.v(dwords)).collect()
     }
 
     /// k of the elements of a load, from the workitem's first.
@@ -268,21 +293,6 @@ impl Common {
     }
 }
 
-/// Puts the elements at `place` of two or four words together: halves or bytes.
-pub(super) fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
-    let perm = |b: &mut Builder, dst: Part, high: Part, low: Part, selector: u32| {
-        b.emit(op::V_PERM_B32, &[dst.into()], &[high.into(), low.into(), selector.into()]);
-    };
-    if let [low, high] = *words {
-        return perm(b, dst, high, low, 0x0504_0100 + 0x0202_0202 * place);
-    }
-    // Selector 12 gives a zero byte.
-    let (low, high) = (b.v(1), b.v(1));
-    perm(b, high, words[3], words[2], 0x0400_0c0c + 0x0101_0000 * place);
-    perm(b, low, words[1], words[0], 0x0c0c_0400 + 0x0101 * place);
-    b.emit(Gen::Or.of(Type::B32), &[dst.into()], &[low.into(), high.into()]);
-}
-
 /// What is made of each element before it goes to LDS: an expression of the element and of constants of its k, which come
 /// with it.
 pub(super) struct Beginning {
@@ -329,6 +339,8 @@ pub(super) struct Wide {
     /// What is made of the elements first.
     beginning: Option<Beginning>,
     common: Common,
+    /// Bytes are turned in the registers that they are loaded to.
+    turned: Option<TurnedBytes>,
     src: Source,
     /// First k of this workitem.
     k_first: Part,
@@ -475,26 +487,28 @@ pub(super) fn start_offset(b: &mut Builder, src: &Source, size: u32) -> Part {
 /// A loader for an operand with dense rows along the width or along k. `line` is the extent of the dense direction.
 pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line: usize, item: Part) -> Loader {
     let together = most_together(tile.types.stored_bytes(), line as u32, src.aligned);
-    dense_together(b, src, tile, width, together, item)
+    dense_together(b, src, tile, (width, Order::PLAIN), together, item)
 }
 
 /// The same with loads of so many elements at most. Memory takes any address, so lines may begin and end anywhere; but a dword that the
-/// end of the operand cuts is lost: none that matters may reach there.
+/// end of the operand cuts is lost: none that matters may reach there. Columns of lines along k may lie in LDS in another order than
+/// in memory.
 pub(super) fn dense_together(
     b: &mut Builder,
     src: Source,
     tile: &Tile,
-    width: u32,
+    (width, order): (u32, Order),
     together: u32,
     item: Part,
 ) -> Loader {
     let (threads, size, run) = (tile.threads(), tile.types.stored_bytes(), tile.run);
     let masked = src.depth != src.part.split.span();
     let scale = size.trailing_zeros();
-    let own = tile.k * width / threads;
     if src.w_stride == 1 {
-        let vec = wide_load(tile, own, together);
-        let per_row = width / vec;
+        let vec = wide_load(tile, width, together);
+        let whole = width.next_power_of_two();
+        let per_row = whole / vec;
+        let item = within(b, item, per_row, width / vec);
         let rows = threads / per_row * run;
         let share = fragment::runs(
             &[(per_row, across(vec)), (threads / per_row, down(run))],
@@ -503,27 +517,33 @@ pub(super) fn dense_together(
         );
         let layout = Layout::wide(tile, width, vec);
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
-        let common = Common::new(b, (tile, width), share, layout, vec, item);
+        let loads = wide_own(tile, width) / vec;
+        let turned = TurnedBytes::new(b, tile, loads, vec);
+        let regs = turned.as_ref().map_or_else(|| Common::registers(b, tile, loads, vec), TurnedBytes::registers);
+        let common = Common::new(b, tile, share, layout, (vec, regs), item);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| common.k(l) * src.k_stride * size));
-        Loader::Wide(Wide { beginning: None, common, src, k_first, voff, starts, masked, sideways: None })
+        Loader::Wide(Wide { beginning: None, common, turned, src, k_first, voff, starts, masked, sideways: None })
     } else {
         // Of cells that lie apart no load has more than one.
         assert!(src.k_stride == 1 || tile.cell() == WIDEST, "a matrix has dense rows or dense columns");
-        let (own, vec) = deep_load(tile, own, together, src.depth);
+        let (own, vec) = deep_load(tile, tile.k * width / threads, together, src.depth);
         let per_col = tile.k / own;
         let cols = threads / per_col;
         // Who writes whole cells does so beside those with other columns.
         let beside = if tile.cell() == WIDEST { cols.min(8) } else { 1 };
-        let share = fragment::runs(
+        let mut share = fragment::runs(
             &[(beside, across(1)), (per_col, down(own)), (cols / beside, across(beside))],
             &[(own, down(1)), (width / cols, across(cols))],
             size * 8,
         );
-        let layout = Layout::deep(tile, width);
+        // Places side by side, of whichever columns.
+        share.lane.iter_mut().chain(&mut share.position).for_each(|step| step.col = order.column(step.col));
+        let layout = Layout::deep(tile, width).ordered(order);
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
-        let common = Common::new(b, (tile, width), share, layout, vec, item);
+        let regs = Common::registers(b, tile, width * tile.k / threads / vec, vec);
+        let common = Common::new(b, tile, share, layout, (vec, regs), item);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
@@ -592,6 +612,9 @@ impl Wide {
 
     fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
+        if let Some(turned) = &self.turned {
+            return turned.commit(b, c, base);
+        }
         for (pass, regs) in c.regs.chunks(c.run as usize).enumerate() {
             let load = pass as u32 * c.run;
             if c.run == 1 {

@@ -12,7 +12,7 @@ use super::normed::Finish;
 use super::regroup;
 use super::split::{self, DepthPart, Known, Product};
 use super::standardized::Rows;
-use super::tile::{Form, Tile, WIDEST};
+use super::tile::{Form, Order, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
 use crate::graph::fused::{Scaled, Sparse, StepKind};
 use crate::graph::view::View;
@@ -394,12 +394,12 @@ impl Operand {
 
     /// Loads of a workitem for a tile.
     fn loads(&self, cx: &Cx, tile: &Tile, width: u32, depth: usize, anywhere: bool) -> u32 {
-        let own = tile.k * width / tile.threads();
         let together = self.together(cx, tile, depth, anywhere);
-        own / match self.is_wide() {
-            true => loader::wide_load(tile, own, together),
-            false => loader::deep_load(tile, own, together, depth as u32).1,
+        if self.is_wide() {
+            return loader::wide_own(tile, width) / loader::wide_load(tile, width, together);
         }
+        let own = tile.k * width / tile.threads();
+        own / loader::deep_load(tile, own, together, depth as u32).1
     }
 
     /// Where a depth, or a part of it, is in memory, with one k for so many of the product's.
@@ -443,6 +443,6 @@ impl Operand {
         let src = self.source(w, cx, (depth, part, each), first, batch, tile)?;
         let item = w.b.workitem_id();
         let together = self.together(cx, tile, depth, anywhere);
-        Ok(loader::dense_together(&mut w.b, src, tile, width, together, item))
+        Ok(loader::dense_together(&mut w.b, src, tile, (width, Order::PLAIN), together, item))
     }
 }

@@ -143,11 +143,11 @@ pub(super) fn candidates(
         }
         // Who gathers waits for loads in the round that they are for.
         let spread = types.bytes() < 4 && min_n == 1 && choice::has_matrix_shadow(target);
-        if !(tile_m.is_power_of_two() || spread && e.deep.0) {
+        if !(tile_m.is_power_of_two() || spread) {
             continue;
         }
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, buffers: 1, form: Form::Matrix(form) };
-        if depth == DEEPEST && !(spread && loaded_words(&tile) <= FEW_LOADED) {
+        if depth == DEEPEST && !(spread && loaded_words(&tile, e) <= FEW_LOADED) {
             continue;
         }
         let operands = [tile_m, tile_n].into_iter().enumerate();
@@ -181,9 +181,15 @@ pub(super) fn candidates(
     found
 }
 
+/// Rows and columns of a tile as they are loaded: lines along the width are as long as a power of two.
+fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
+    [(tile.m, e.deep.0), (tile.n, e.deep.1)].map(|(width, deep)| if deep { width } else { width.next_power_of_two() })
+}
+
 /// Dwords that a workitem loads for a tile.
-fn loaded_words(tile: &Tile) -> u32 {
-    let cells: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k).sum();
+fn loaded_words(tile: &Tile, e: &Extents) -> u32 {
+    let widths = loaded_widths(tile, e);
+    let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
     (cells * tile.types.bytes() / 4 + words) / tile.threads()
 }
@@ -222,7 +228,8 @@ impl MatrixForm {
         let read = f64::from(tile.m / down) * held_m + f64::from(tile.n / across) * held_n;
         let reads = read * f64::from(down * across) * bytes / machine.lds;
         // What is loaded is also converted, packed and written.
-        let moves = (f64::from(tile.m) * held_m + f64::from(tile.n) * held_n) * bytes / 16.0;
+        let [moved_m, moved_n] = loaded_widths(tile, e).map(f64::from);
+        let moves = (moved_m * held_m + moved_n * held_n) * bytes / 16.0;
         let loaded = machine.loaded(tile, e);
         let own = tile.m * tile.n / tile.threads();
         // Sums, unless they are in a file of their own, operands of steps, and what is loaded.
@@ -240,6 +247,11 @@ impl MatrixForm {
         let clocks = self.products(tile) * busy;
         let answer = if types.bytes() < 4 { choice::lds_answer(target) } else { 0.0 };
         let (ahead, sets) = rounds::reads_ahead(tile.k / self.step(tile.run), clocks, answer);
+        // Where nothing is read ahead, and each SIMD has one wave at most, nobody multiplies meanwhile.
+        let bare = match spread && ahead == 0 && down * across <= t.simds {
+            true => reads * f64::from(tile.k) / f64::from(down * across) + answer,
+            false => 0.0,
+        };
         let [rows, columns] = [(0, tile.m / down), (1, tile.n / across)].map(|(o, own)| own / self.side() * held_of(o));
         let read = match rounds::one_for_all(target, tile, ahead) {
             true => rows.max(columns) + sets * rows.min(columns),
@@ -251,7 +263,7 @@ impl MatrixForm {
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
         let turned = if in_turn && e.deep == (false, false) { 8 } else { 0 };
         let others = if in_turn && tile.buffers == 1 { 8 } else { 16 };
-        let vgprs = sums + read + loaded_words(tile) * loads + turned + others;
+        let vgprs = sums + read + loaded_words(tile, e) * loads + turned + others;
         Round {
             waves: down * across,
             products,
@@ -264,6 +276,7 @@ impl MatrixForm {
             vgprs,
             lds,
             behind: 0.0,
+            bare,
         }
     }
 

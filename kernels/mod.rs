@@ -116,6 +116,8 @@ pub enum Number {
     Length(usize, usize),
     /// How many pieces of so many elements that is.
     Pieces(usize, usize, u32),
+    /// How often the kernel was launched before, of [`Kernel::rounds`]; what launches it knows that.
+    Round,
 }
 
 /// The number behind an argument of a step's kernel.
@@ -239,6 +241,8 @@ pub struct Kernel {
     pub counters: usize,
     /// Workgroups along x, y and z that share a result, of which the last one to come ends it.
     pub sharing: [u32; 3],
+    /// How often it is launched: neighbours in the list with the same number of rounds are launched in turn.
+    pub rounds: u32,
 }
 
 /// A step that no kernel can compute.
@@ -575,6 +579,7 @@ impl Writer {
             workspace: 0,
             counters: 0,
             sharing: [1; 3],
+            rounds: 1,
         }
     }
 }

@@ -1,9 +1,14 @@
-//! Recurrent layers: a workgroup runs one sequence in one direction, from the first step to the last.
+//! Recurrent layers. In one launch a workgroup runs one sequence in one direction, from the first step to the last: the states lie in LDS,
+//! where every workitem reads all of them; a workitem owns the units `item`, `item + 256`, ... and keeps their sums in registers. The
+//! recurrent matrix is read with neighbouring units in neighbouring lanes.
 //!
-//! The states lie in LDS, where every workitem reads all of them; a workitem owns the units `item`, `item + 256`, ... and
-//! keeps their sums in registers. The recurrent matrix is read with neighbouring units in neighbouring lanes.
+//! All of that matrix goes through one compute unit in each step. Where that takes longer than launches do each step is a launch, whose
+//! workgroups have some of the units each ([`spread`]).
+
+mod spread;
 
 use super::address::Offset;
+use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, expr, reduce};
@@ -18,10 +23,13 @@ const TEAM: usize = 256;
 const LDS: usize = 60 << 10;
 
 pub(super) fn lower(cx: &Cx, k: &Recurrent) -> Res<Vec<Kernel>> {
+    if let Some(spread) = spread::choose(cx, k, whole_clocks(cx, k)) {
+        return spread::lower(cx, k, spread);
+    }
     let team = k.hidden.next_multiple_of(64).min(TEAM);
     let chunks = k.hidden.div_ceil(team);
-    let pitch = chunks * team * 4;
-    if pitch * k.vectors() > LDS || !matches!(kind(cx.dtype(Arg::Output)), values::Kind::Float) {
+    let pitch = held_elements(k) * 4;
+    if !is_held(k) || !matches!(kind(cx.dtype(Arg::Output)), values::Kind::Float) {
         return Err(Reason::Recurrent { units: k.hidden, dtype: cx.dtype(Arg::Output) });
     }
     let mut w = cx.kernel(team as u32);
@@ -39,6 +47,36 @@ pub(super) fn lower(cx: &Cx, k: &Recurrent) -> Res<Vec<Kernel>> {
     let (d, h) = (k.reverse.len(), k.hidden);
     let flops = (2 * k.steps * k.batch * d * k.gates * h * h) as u64;
     Ok(vec![w.finish([(k.batch * d) as u32, 1, 1], flops)])
+}
+
+/// Elements of a vector in LDS: one for each workitem and unit of it.
+fn held_elements(k: &Recurrent) -> usize {
+    k.hidden.next_multiple_of(k.hidden.next_multiple_of(64).min(TEAM))
+}
+
+/// The vectors fit into LDS.
+fn is_held(k: &Recurrent) -> bool {
+    held_elements(k) * 4 * k.vectors() <= LDS
+}
+
+/// Clocks of the layer as one launch, about: what a workgroup reads of the matrix in each step comes in rounds of [`taps`] lines, which are
+/// waited for one after the other. None where it cannot be one.
+fn whole_clocks(cx: &Cx, k: &Recurrent) -> Option<f64> {
+    let machine = Machine::of(cx.target);
+    let size = cx.dtype(Arg::Input(1)).size();
+    let matrix = (k.hidden * k.hidden * size * k.reverse.len()) as f64;
+    let gates: usize = k.phases.iter().map(|p| p.gates.1).sum();
+    let rounds = (k.phases.len() * k.hidden / taps(k)) as f64;
+    let rounds = rounds * machine.answer(matrix * k.gates as f64);
+    let groups = (k.batch * k.reverse.len()) as f64;
+    let loaded = matrix / k.reverse.len() as f64 * gates as f64;
+    let loaded = (loaded / machine.l1).max(loaded * groups / machine.l2);
+    is_held(k).then_some(k.steps as f64 * rounds.max(loaded) + machine.launch)
+}
+
+/// Lines of the matrix that are multiplied in a round.
+fn taps(k: &Recurrent) -> usize {
+    if k.hidden.is_multiple_of(4) { 4 } else { 1 }
 }
 
 /// A unit that a workitem owns, in each chunk of units.
@@ -102,8 +140,8 @@ impl Layer<'_> {
         Offset { reg: Some(reg), imm: (view.offset * size as i64) as u32 }
     }
 
-    /// Loads parameters, lengths and initial states.
-    fn begin(&mut self, w: &mut Writer) -> Res<()> {
+    /// Loads parameters and lengths.
+    fn load_parameters(&mut self, w: &mut Writer) -> Res<()> {
         let k = self.k;
         let directions = k.reverse.len() as u32;
         if k.lengths {
@@ -126,6 +164,15 @@ impl Layer<'_> {
                 let value = values::load(&mut w.b, self.dtype(Arg::Input(3)), buf, at);
                 self.units[u].parameters.push(value);
             }
+        }
+        Ok(())
+    }
+
+    /// Loads initial states too.
+    fn begin(&mut self, w: &mut Writer) -> Res<()> {
+        let k = self.k;
+        self.load_parameters(w)?;
+        for u in 0..self.units.len() {
             for s in 0..k.states {
                 let buf = w.buffer(self.cx, Arg::Input(2))?;
                 let line = self.line(w, (s as u32).into());
@@ -180,10 +227,9 @@ impl Layer<'_> {
         (row, inside)
     }
 
-    fn step(&self, w: &mut Writer, t: Part) -> Res<()> {
+    /// What the inputs contribute to each gate of a row, of each unit: `[steps, batch, directions, gates, hidden]`.
+    fn inputs(&self, w: &mut Writer, row: Part) -> Vec<Vec<Value>> {
         let k = self.k;
-        let (row, inside) = self.row(w, t);
-        // What the inputs contribute: [steps, batch, directions, gates, hidden].
         let line = w.b.mul(row, k.batch as u32);
         let line = w.b.add(line, self.batch);
         let line = w.b.mul(line, k.reverse.len() as u32);
@@ -200,6 +246,13 @@ impl Layer<'_> {
             let list: Vec<Value> = (0..k.gates as u32).map(|g| gate(w, g)).collect();
             inputs.push(list);
         }
+        inputs
+    }
+
+    fn step(&self, w: &mut Writer, t: Part) -> Res<()> {
+        let k = self.k;
+        let (row, inside) = self.row(w, t);
+        let inputs = self.inputs(w, row);
         let mut products: Vec<Vec<Part>> = vec![Vec::new(); self.units.len()];
         for phase in &k.phases {
             self.phase(w, phase, &inputs, &mut products, inside)?;
@@ -207,10 +260,7 @@ impl Layer<'_> {
         let line = self.line(w, row.into());
         for u in 0..self.units.len() {
             let h = w.b.lds_read(1, self.units[u].lds, self.lds_at(0));
-            let h = match inside {
-                Some(m) => w.b.select(m, h, 0.0f32),
-                None => h,
-            };
+            let h = inside.map_or(h, |m| w.b.select(m, h, 0.0f32));
             self.store(w, line, u, h);
         }
         Ok(())
@@ -247,27 +297,7 @@ impl Layer<'_> {
         for u in 0..self.units.len() {
             let unit = &self.units[u];
             let old: Vec<Part> = (0..k.vectors()).map(|v| w.b.lds_read(1, unit.lds, self.lds_at(v))).collect();
-            let mut operands = inputs[u].clone();
-            operands.extend((0..k.gates).map(|g| match products[u].get(g) {
-                Some(p) => Value::Word((*p).into()),
-                None => Value::Word(0.0f32.into()),
-            }));
-            operands.extend(old.iter().map(|p| Value::Word((*p).into())));
-            operands.extend(unit.parameters.iter().copied());
-            let mut list = Vec::new();
-            for (to, e) in &phase.updates {
-                let value = expr::eval(&mut w.b, e, &|i| operands[i as usize], None)?;
-                operands.push(value);
-                let kept = match inside {
-                    Some(m) => {
-                        let new = value.reg(&mut w.b);
-                        Value::Word(w.b.select(m, new, old[*to]).into())
-                    }
-                    None => value,
-                };
-                list.push(kept);
-            }
-            results.push(list);
+            results.push(self.updated(w, phase, (u, &inputs[u]), (&products[u], &old), inside)?);
         }
         w.b.barrier();
         for (u, list) in results.into_iter().enumerate() {
@@ -280,13 +310,45 @@ impl Layer<'_> {
         Ok(())
     }
 
+    /// What a phase's updates make of a unit's products, which begin with those of gate 0, and of its vectors.
+    fn updated(
+        &self,
+        w: &mut Writer,
+        phase: &Phase,
+        (u, inputs): (usize, &[Value]),
+        (products, old): (&[Part], &[Part]),
+        inside: Option<Part>,
+    ) -> Res<Vec<Value>> {
+        let mut operands = inputs.to_vec();
+        operands.extend((0..self.k.gates).map(|g| match products.get(g) {
+            Some(p) => Value::Word((*p).into()),
+            None => Value::Word(0.0f32.into()),
+        }));
+        operands.extend(old.iter().map(|p| Value::Word((*p).into())));
+        operands.extend(self.units[u].parameters.iter().copied());
+        let mut list = Vec::new();
+        for (to, e) in &phase.updates {
+            let value = expr::eval(&mut w.b, e, &|i| operands[i as usize], None)?;
+            operands.push(value);
+            let kept = match inside {
+                Some(m) => {
+                    let new = value.reg(&mut w.b);
+                    Value::Word(w.b.select(m, new, old[*to]).into())
+                }
+                None => value,
+            };
+            list.push(kept);
+        }
+        Ok(list)
+    }
+
     /// Adds the products of a vector with the columns of some gates.
     fn multiply(&self, w: &mut Writer, source: usize, first: usize, count: usize, sums: &[Vec<Part>]) -> Res<()> {
         let (h, g) = (self.k.hidden as u32, self.k.gates as u32);
         let t = self.dtype(Arg::Input(1));
         let size = t.size() as u32;
         let offset = (self.cx.step.inputs[1].view.offset * size as i64) as u32;
-        let taps = if h.is_multiple_of(4) { 4 } else { 1 };
+        let taps = taps(self.k) as u32;
         let bases: Vec<Part> = self.units.iter().map(|u| w.b.mul(u.held, size)).collect();
         reduce::scalar_loop(w, "product", h / taps, |w, i| {
             let place = w.b.mul(i, taps * 4);

@@ -186,6 +186,7 @@ impl Sliced {
             vgprs,
             lds,
             behind,
+            bare: 0.0,
         }
     }
 
@@ -463,6 +464,15 @@ impl Strip {
         let per_word = 4 / self.bytes;
         let mut parts = Vec::new();
         for lines in regs.chunks(self.depth as usize) {
+            if self.bytes == 1 && self.columns == 4 {
+                let cells: Vec<Part> = (0..4).map(|_| b.v((self.depth / per_word) as u8)).collect();
+                for (i, some) in (0..).zip(lines.chunks(4)) {
+                    let columns = [0, 1, 2, 3].map(|c: usize| cells[c].dword(i));
+                    loader::turn_bytes(b, [some[0], some[1], some[2], some[3]], columns, false);
+                }
+                parts.extend(cells);
+                continue;
+            }
             for column in 0..self.columns {
                 let (word, place) = ((column / per_word) as u8, column % per_word);
                 let dst = b.v((self.depth / per_word) as u8);

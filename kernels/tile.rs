@@ -204,6 +204,40 @@ pub(super) struct Layout {
     /// The columns of a run lie in so many planes in turn, each of `plane` cells.
     planes: u32,
     plane: u32,
+    order: Order,
+}
+
+/// In which order the columns of a tile lie in LDS: where each bit of a column's number goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Order([u32; Order::BITS]);
+
+impl Order {
+    const BITS: usize = 16;
+    /// One after the other.
+    pub const PLAIN: Order = {
+        let mut places = [0; Order::BITS];
+        let mut bit = 0;
+        while bit < Order::BITS {
+            places[bit] = 1 << bit;
+            bit += 1;
+        }
+        Order(places)
+    };
+
+    /// Of pairs of a column and its place, all of them powers of two, which are the same set twice.
+    pub fn of(pairs: impl IntoIterator<Item = (u32, u32)>) -> Order {
+        let mut order = Order::PLAIN;
+        pairs.into_iter().for_each(|(column, place)| order.0[column.trailing_zeros() as usize] = place);
+        order
+    }
+    /// Where a column lies.
+    pub fn place(&self, column: u32) -> u32 {
+        (0..Order::BITS).filter(|bit| column >> bit & 1 > 0).map(|bit| self.0[bit]).sum()
+    }
+    /// The column of a place.
+    pub fn column(&self, place: u32) -> u32 {
+        (0..Order::BITS).filter(|bit| place & self.0[*bit] > 0).map(|bit| 1 << bit).sum()
+    }
 }
 
 /// Bytes that the banks of LDS give at once: neighbouring cells of so many bytes are in different banks.
@@ -212,7 +246,7 @@ const BANKS: u32 = 128;
 impl Layout {
     /// The cells of a run side by side.
     pub fn dense(tile: &Tile, width: u32) -> Layout {
-        Layout { run: tile.run, cell: tile.cell(), pitch: width, planes: 1, plane: width }
+        Layout { run: tile.run, cell: tile.cell(), pitch: width, planes: 1, plane: width, order: Order::PLAIN }
     }
 
     /// For workitems that have `vec` neighbouring columns each. Where a cell is all that an access takes, neighbouring workitems
@@ -225,7 +259,7 @@ impl Layout {
         }
         // As many cells behind a multiple of what the banks give as there are columns of each plane among these.
         let plane = (width / vec - cells / vec).next_multiple_of(cells) + cells / vec;
-        Layout { run: tile.run, cell: tile.cell(), pitch: plane * vec, planes: vec, plane }
+        Layout { run: tile.run, cell: tile.cell(), pitch: plane * vec, planes: vec, plane, order: Order::PLAIN }
     }
 
     /// For workitems that have neighbouring k of a column.
@@ -240,9 +274,15 @@ impl Layout {
         }
     }
 
+    /// The same with columns in another order.
+    pub fn ordered(self, order: Order) -> Layout {
+        Layout { order, ..self }
+    }
+
     /// The byte of an element. Where no two of several k, and of several columns, have a bit in common their sum is at the sum of
     /// their bytes, which is how addresses are put together.
     pub fn at(&self, k: u32, column: u32) -> u32 {
+        let column = self.order.place(column);
         let column = column % self.planes * self.plane + column / self.planes;
         (k / self.run * self.pitch + column) * self.cell + k % self.run * (self.cell / self.run)
     }

@@ -66,6 +66,7 @@ pub(super) fn candidates(
                 vgprs,
                 lds,
                 behind: 0.0,
+                bare: 0.0,
             },
         )
     };

@@ -215,6 +215,7 @@ fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
             vgprs,
             lds,
             behind: 0.0,
+            bare: 0.0,
         };
         (tile, round)
     };

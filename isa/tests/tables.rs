@@ -14,6 +14,16 @@ fn samples(target: Target) -> Vec<(Encoding, Vec<u8>)> {
 }
 
 #[test]
+fn what_packs_two_floats_is_no_slow_conversion() {
+    for target in ["gfx906", "gfx942", "gfx950"] {
+        let target = Target::parse(target).unwrap();
+        let busy = |op: Op| target.op(op).unwrap().busy;
+        assert_eq!((busy(op::V_CVT_PKRTZ_F16_F32), busy(op::V_CVT_F16_F32)), (4, 16));
+        assert_eq!((busy(op::V_CVT_F32_UBYTE1), busy(op::V_CVT_F32_I32)), (4, 16));
+    }
+}
+
+#[test]
 fn no_opcode_is_claimed_twice_and_every_row_is_reached() {
     for target in Target::all() {
         let mut reached: BTreeMap<usize, bool> = BTreeMap::new();

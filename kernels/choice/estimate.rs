@@ -6,6 +6,7 @@
 use super::{Extents, Round, Split};
 use crate::kernels::divided::Shares;
 use crate::kernels::matrix::MatrixForm;
+use crate::kernels::regroup::Rows;
 use crate::kernels::rounds::is_narrow;
 use crate::kernels::shares;
 use crate::kernels::tile::{Form, Tile};
@@ -139,7 +140,7 @@ pub(in crate::kernels) struct Machine {
     pub line: u32,
     lines: u32,
     /// Bytes per cycle that the first-level cache gives a compute unit.
-    l1: f64,
+    pub l1: f64,
     /// Cycles until memory answers, and until what nobody has touched comes from it.
     dram: f64,
     pub latency: f64,
@@ -254,12 +255,14 @@ impl Machine {
         round.vgprs <= t.max_vgprs + apart && round.lds <= t.lds_bytes
     }
 
-    /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds.
+    /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds. Of a file that vector and
+    /// accumulation registers share, what instructions do not reach as the former is taken as the latter.
     pub fn fit(&self, waves: u32, vgprs: u32, lds_bytes: u32) -> f64 {
         let t = self.target.info();
         let (wave_size, workgroup_size) = (t.wave_size, waves * t.wave_size);
+        let agprs = if t.unified_agprs { vgprs.saturating_sub(t.max_vgprs).min(t.max_agprs) } else { 0 };
         let vgprs = vgprs.min(t.max_vgprs);
-        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes, wgp_mode: false };
+        let light = Resources { wave_size, workgroup_size, vgprs, agprs, sgprs: 0, lds_bytes, wgp_mode: false };
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
@@ -312,7 +315,7 @@ impl Machine {
             Form::Sliced(f) => f64::from(f.steps),
             _ => f64::INFINITY,
         };
-        let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting;
+        let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting + round.bare;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
@@ -368,7 +371,8 @@ impl Machine {
             _ => (e.bytes as f64, None),
         };
         let memory = (read + written) / self.memory;
-        let l2 = groups * own as f64 * pace.loaded / (self.l2 * FROM_L2);
+        let stored = if count > 1 { 0.0 } else { self.stored_apart(e, tile) };
+        let l2 = (groups * own as f64 * pace.loaded + stored) / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
         if count > 1 {
@@ -430,11 +434,23 @@ impl Machine {
         }
         let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
         let loaded = tiles as f64 * e.k as f64 * f64::from(self.loaded(&tile, e));
-        // Lanes of a row have four results each.
+        (loaded + self.pieces(e, form)) / (self.l2 * FROM_L2) > NOTICED * clocks
+    }
+
+    /// Bytes of the lines that L2 is asked for by results in the pieces in which matrix instructions leave them: lanes of a row have four
+    /// results each.
+    fn pieces(&self, e: &Extents, form: MatrixForm) -> f64 {
         let lanes = self.lanes() / form.side();
         let results = (e.batches * e.m * e.n) as f64;
-        let stored = results / f64::from(4 * lanes) * f64::from(self.line);
-        (loaded + stored) / (self.l2 * FROM_L2) > NOTICED * clocks
+        results / f64::from(4 * lanes) * f64::from(self.line)
+    }
+
+    /// The same of a tile whose results could leave in whole rows, but that LDS has no room for regrouping them.
+    fn stored_apart(&self, e: &Extents, tile: &Tile) -> f64 {
+        let Form::Matrix(form) = tile.form else { return 0.0 };
+        let rows = Tile { form: Form::Matrix(MatrixForm { in_rows: true, ..form }), ..*tile };
+        let apart = e.in_rows && is_narrow(tile) && has_matrix_shadow(self.target) && Rows::of(&rows).is_none();
+        if apart { self.pieces(e, form) } else { 0.0 }
     }
 
     /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles

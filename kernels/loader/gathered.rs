@@ -50,7 +50,8 @@ pub(in super::super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, 
         &[(cols, across(width)), (tile.run, down(1)), (tile.k / rows, down(rows))],
         tile.types.stored_bytes() * 8,
     );
-    let common = Common::new(b, (tile, tile.n), share, Layout::dense(tile, tile.n), 1, item);
+    let regs = Common::registers(b, tile, tile.n * tile.k / tile.threads(), 1);
+    let common = Common::new(b, tile, share, Layout::dense(tile, tile.n), (1, regs), item);
     let mut next = src.table;
     // The table's entry of this wave's first k.
     let row = (runs_per_pass > 1).then(|| {

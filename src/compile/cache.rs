@@ -243,6 +243,7 @@ mod tests {
             workspace: 0,
             counters: 0,
             sharing: [1; 3],
+            rounds: 1,
             flops: 7,
         }]
     }

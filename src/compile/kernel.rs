@@ -56,6 +56,8 @@ pub struct KernelCode {
     pub counters: usize,
     /// Workgroups along x, y and z that share a result.
     pub sharing: [u32; 3],
+    /// How often it is launched, in turn with its neighbours of as many rounds.
+    pub rounds: u32,
 }
 
 /// What a kernel was made from, for those who want to look at it.
@@ -77,6 +79,7 @@ impl KernelCode {
             workspace: kernel.workspace,
             counters: kernel.counters,
             sharing: kernel.sharing,
+            rounds: kernel.rounds,
             ..KernelCode::of_machine(m)
         }
     }
@@ -106,15 +109,16 @@ impl KernelCode {
             workspace: 0,
             counters: 0,
             sharing: [1; 3],
+            rounds: 1,
         }
     }
 
-    /// What is known of it, under a name, for a model that launches it `launches` times, first for `step`.
-    pub(super) fn stats(&self, kernel: String, step: String, launches: usize) -> KernelStats {
+    /// What is known of it, under a name, for a model that has `steps` steps which launch it, of which the first is `step`.
+    pub(super) fn stats(&self, kernel: String, step: String, steps: usize) -> KernelStats {
         KernelStats {
             kernel,
             step,
-            launches,
+            launches: steps * self.rounds as usize,
             instructions: self.instructions,
             vgprs: self.vgprs,
             agprs: self.agprs,
@@ -185,6 +189,18 @@ pub fn compile_step(
         out.push((KernelCode::new(&kernel, &machine), KernelIr { source: kernel.function, machine }));
     }
     Ok(out)
+}
+
+/// The order in which the kernels of a step are launched: the number of each, and of the round.
+pub fn launch_order(kernels: &[KernelCode]) -> Vec<(usize, u32)> {
+    let mut out = Vec::new();
+    let mut first = 0;
+    for together in kernels.chunk_by(|a, b| a.rounds == b.rounds) {
+        let numbers = first..first + together.len();
+        out.extend((0..together[0].rounds).flat_map(|round| numbers.clone().map(move |n| (n, round))));
+        first = numbers.end;
+    }
+    out
 }
 
 /// Name of kernel `i` of a step whose first kernel is called `name`.

@@ -22,14 +22,14 @@ use crate::graph::drawn;
 use crate::graph::fused::{FusedGraph, Role, Step, StepKind, TensorId};
 use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
-use crate::kernels::{self, Arg, Tuning};
+use crate::kernels::{self, Arg, Number, Tuning};
 use crate::onnx::Model;
 use crate::runtime::plan::{Address, Indices, Launch, PLAN_VERSION, Plan, Port, Region};
 use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
 use cache::StepCode;
-use kernel::{compile_step, symbol};
+use kernel::{compile_step, launch_order, symbol};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,8 +208,9 @@ impl Compiler {
                 let group = group_of[g][i];
                 let mut after = sources(step, &writers);
                 launched.entry(group).or_insert((i, 0)).1 += 1;
-                for (n, k) in code((g, i)).iter().enumerate() {
-                    let args = k.args.iter().map(|a| address(*a, graph, step, (g, i, n), &memory[g], &blobs));
+                for (n, round) in launch_order(code((g, i))) {
+                    let k = &code((g, i))[n];
+                    let args = k.args.iter().map(|a| address(*a, graph, step, (g, i, n, round), &memory[g], &blobs));
                     launches.push(Launch {
                         kernel: symbol(&groups[group].name, n),
                         step: step.name.clone(),
@@ -410,7 +411,7 @@ fn address(
     arg: Arg,
     graph: &FusedGraph,
     step: &Step,
-    (g, i, n): (usize, usize, usize),
+    (g, i, n, round): (usize, usize, usize, u32),
     memory: &MemoryPlan,
     blobs: &Blobs,
 ) -> Address {
@@ -421,6 +422,7 @@ fn address(
         (Some(Place::Weights(at)), _) => (Region::Weights, at + origin),
         (Some(Place::Arena(at)), _) => (Region::Arena, at + origin),
         (Some(Place::Nowhere), _) => unreachable!("every tensor that a kernel reads was placed"),
+        (None, Arg::Number(Number::Round)) => (Region::Value, round as usize),
         (None, Arg::Number(n)) => (Region::Value, kernels::number(graph, step, n) as usize),
         (None, Arg::Counters) => (Region::Counters, 0),
         (None, Arg::Workspace) => (Region::Arena, memory.workspaces[i]),

@@ -22,7 +22,7 @@ fn times(w: &[f64], rows: std::ops::Range<usize>, x: &[f64]) -> Vec<f64> {
 
 #[test]
 fn lstm_with_everything() {
-    for (hidden, steps, batch) in [(3, 4, 2), (70, 3, 3), (260, 2, 1)] {
+    for (hidden, steps, batch) in [(3, 4, 2), (70, 3, 3), (260, 2, 1), (262, 3, 5), (256, 3, 3)] {
         let mut b = Builder::new(17, hidden as u64);
         let width = 5;
         let x = b.input(&[steps, batch, width]);
@@ -164,9 +164,46 @@ fn an_lstm_with_weights_in_bytes() {
     }
 }
 
+/// A layer of a few units is a launch; of many, each phase of a step is one, whose workgroups have some of the units.
+#[test]
+fn many_units_are_spread_over_workgroups() {
+    let layer = |kind: &str, gates: usize, hidden: usize, dtype: DType| {
+        let (steps, batch) = (4, 9);
+        let mut b = Builder::new(17, hidden as u64);
+        let cast = |b: &mut Builder, shape: &[usize]| {
+            let x = HostTensor::from_f64(
+                dtype,
+                shape,
+                &b.random(shape).to_f64().iter().map(|x| x / 8.0).collect::<Vec<_>>(),
+            );
+            b.input_of(x)
+        };
+        let x = cast(&mut b, &[steps, batch, 7]);
+        let (w, r) = (cast(&mut b, &[1, gates * hidden, 7]), cast(&mut b, &[1, gates * hidden, hidden]));
+        let y = b.node_n(kind, &[&x, &w, &r], &[("hidden_size", int(hidden as i64))], 2);
+        finish(&mut b, "", &y);
+        b
+    };
+    for name in ["gfx906", "gfx942", "gfx1100"] {
+        let target = Target::parse(name).unwrap();
+        for (kind, gates, phases) in [("LSTM", 4, 1), ("GRU", 3, 2), ("RNN", 1, 1)] {
+            for (hidden, spread) in [(16, false), (1024, true)] {
+                let graph = fuse(&layer(kind, gates, hidden, DType::F32).model, &Default::default()).unwrap();
+                let compiled = compile::compile(&graph, target).unwrap();
+                let of_layer = |kernel: &str| kernel.starts_with("recurrent");
+                let launches = compiled.plan().launches.iter().filter(|l| of_layer(&l.kernel)).count();
+                assert_eq!(launches, if spread { 2 + 4 * phases } else { 1 }, "{kind} of {hidden} units on {name}");
+            }
+        }
+    }
+    for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+        outputs(&layer("LSTM", 4, 320, dtype), "lstm of narrow floats", tolerance);
+    }
+}
+
 #[test]
 fn gru_before_and_behind_the_reset() {
-    for (before, hidden) in [(0, 6), (1, 6), (0, 65), (1, 130)] {
+    for (before, hidden) in [(0, 6), (1, 6), (0, 65), (1, 130), (0, 290), (1, 512)] {
         let (steps, batch, width) = (3, 2, 4);
         let mut b = Builder::new(17, hidden as u64);
         let x = b.input(&[steps, batch, width]);

@@ -224,17 +224,22 @@ fn few_rounds_of_many_tiles() {
 
 #[test]
 fn tiles_that_fill_a_device() {
-    let (plain, turned) = ([false, false], [false, true]);
+    let (plain, turned, both, left) = ([false, false], [false, true], [true, true], [true, false]);
     for (target, rows, turned, dtype, depth) in [
         ("gfx908", 192, plain, DType::F16, 131),
         ("gfx90a", 256, turned, DType::BF16, 72),
         ("gfx942", 224, plain, DType::F16, 72),
         ("gfx942", 224, turned, DType::BF16, 131),
+        ("gfx942", 224, left, DType::F16, 130),
+        ("gfx942", 224, both, DType::I8, 260),
+        ("gfx942", 224, left, DType::I8, 129),
         ("gfx950", 256, turned, DType::F16, 136),
     ] {
         // Four tiles across for each product.
         let units = Target::parse(target).unwrap().info().cus as usize / 4;
-        Product { extents: [units, rows - 9, 4 * 256 - 3, depth], turned, dtype }.check(target, 7, 997);
+        let product = Product { extents: [units, rows - 9, 4 * 256 - 3, depth], turned, dtype };
+        let grid = product.check(target, 7, 997);
+        assert_eq!(grid.iter().product::<u32>(), 4 * units as u32, "{target} {product:?}");
     }
 }
 

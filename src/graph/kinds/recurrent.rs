@@ -1,8 +1,7 @@
 //! Recurrent layers: LSTM, GRU and RNN as one kind.
 //!
 //! What the inputs contribute is computed before, for all steps at once; a step here adds the product of a state vector with
-//! the recurrent matrix and updates the states by expressions. The loop over the steps is inside of the kernel, so that a
-//! layer is one launch.
+//! the recurrent matrix and updates the states by expressions. The loop over the steps is the kernels' affair.
 
 use super::{Inferred, Kind, Operand};
 use crate::graph::expr::{Expr, Scalar};
