@@ -5,6 +5,10 @@
 //! result's and compute, so that memory is read and written in whole lines. A workitem takes as many neighbours as fill a word,
 //! in both.
 //!
+//! Where that dimension, or the operand's, is too short for a line of memory, those that lie next to it are taken with it: windows of 7x7 of
+//! channels-last images become rows of an image of 56x56 in whole rows. The place along such dimensions together is one number, of
+//! which a division makes coordinates.
+//!
 //! Where several dies have second-level caches of their own, and tiles have parts of lines, four tiles that lie together are one die's.
 //!
 //! In LDS an element has a row for its place along the result and a column for that along the operand. Of the
@@ -38,9 +42,10 @@ const ENOUGH: usize = 4;
 pub(super) struct Turned {
     /// The operands that are turned over, and how many neighbours of each a workitem loads at once.
     turned: Vec<(usize, usize)>,
-    /// The dimension that they are dense in.
-    dense: usize,
-    /// Elements of a tile along that dimension, and along the result's innermost.
+    /// The dimensions that they are dense in together, the innermost one last; and those of the result.
+    dense: Vec<usize>,
+    line: Vec<usize>,
+    /// Elements of a tile along the first ones, and along the others.
     across: usize,
     along: usize,
     /// Neighbours that a workitem stores at once.
@@ -60,14 +65,38 @@ fn turned_along(a: &Access) -> Option<usize> {
     (a.is_plain() && positive && a.view.strides[d] > 1).then_some(dense)
 }
 
-/// Neighbours along a dimension that fill a word, where all runs begin at whole words; otherwise 1.
-fn in_words(t: DType, a: &Access, along: usize) -> usize {
+/// Neighbours along dimensions that fill a word, where all runs begin at whole words; otherwise 1.
+fn in_words(t: DType, a: &Access, along: &[usize]) -> usize {
     let width = 4 / t.size().min(4);
     let whole = |n: i64| n % width as i64 == 0;
-    let others = (0..a.view.rank()).filter(|d| *d != along && a.view.dims[*d] > 1);
-    let aligned =
-        whole(a.view.offset) && whole(a.view.dims[along] as i64) && others.map(|d| a.view.strides[d]).all(whole);
+    let others = (0..a.view.rank()).filter(|d| !along.contains(d) && a.view.dims[*d] > 1);
+    let aligned = whole(a.view.offset)
+        && whole(extent(&a.view.dims, along) as i64)
+        && others.map(|d| a.view.strides[d]).all(whole);
     if aligned { width } else { 1 }
+}
+
+/// Elements of dimensions together.
+fn extent(dims: &[usize], group: &[usize]) -> usize {
+    group.iter().map(|d| dims[*d]).product()
+}
+
+/// The dimensions in which accesses are dense together, from `last` on outwards until they are a line of memory; none of `taken`.
+fn dense_together(accesses: &[(&Access, usize)], last: usize, taken: &[usize]) -> Vec<usize> {
+    let mut group = vec![last];
+    let dims = &accesses[0].0.view.dims;
+    while accesses.iter().any(|(_, size)| extent(dims, &group) * size < LINE) {
+        let own = extent(dims, &group) as i64;
+        let next = |d: &usize| {
+            let free = dims[*d] > 1 && !group.contains(d) && !taken.contains(d);
+            free && accesses.iter().all(|(a, _)| a.view.strides[*d] == own)
+        };
+        match (0..dims.len()).find(next) {
+            Some(d) => group.insert(0, d),
+            None => break,
+        }
+    }
+    group
 }
 
 impl Turned {
@@ -79,23 +108,29 @@ impl Turned {
         let dense = operands().map(|(_, j)| j).max_by_key(|j| out.view.dims[*j])?;
         let all: Vec<usize> = operands().filter(|(_, j)| *j == dense).map(|(i, _)| i).collect();
         let stored = out.view.strides[d] == 1 && out.view.strides.iter().all(|s| *s >= 0) && out.is_plain();
-        if !stored || out.view.dims[d] < SHORTEST || out.view.len() < WORKGROUP as usize {
+        let size = |i: usize| cx.dtype(Arg::Input(i)).size();
+        let to = cx.dtype(Arg::Output).size();
+        // Neighbours of the other operands are in the innermost dimension.
+        let whole = all.len() == cx.step.inputs.len() || out.view.dims[d].is_multiple_of(4);
+        let line = if whole && stored { dense_together(&[(out, to)], d, &[dense]) } else { vec![d] };
+        let operands: Vec<(&Access, usize)> = all.iter().map(|i| (&cx.step.inputs[*i], size(*i))).collect();
+        let dense = dense_together(&operands, dense, &line);
+        let (rows, columns) = (extent(&out.view.dims, &dense), extent(&out.view.dims, &line));
+        if !stored || columns < SHORTEST || out.view.len() < WORKGROUP as usize {
             return None;
         }
-        let size = |i: usize| cx.dtype(Arg::Input(i)).size();
         let words: usize = all.iter().map(|i| size(*i).div_ceil(4)).sum();
         let most = ELEMENTS.min((LDS / 4 / words.max(1)).next_power_of_two() / 2);
-        let width = in_words(cx.dtype(Arg::Output), out, d);
+        let width = in_words(cx.dtype(Arg::Output), out, &line);
         let turned: Vec<_> =
-            all.iter().map(|i| (*i, in_words(cx.dtype(Arg::Input(*i)), &cx.step.inputs[*i], dense))).collect();
+            all.iter().map(|i| (*i, in_words(cx.dtype(Arg::Input(*i)), &cx.step.inputs[*i], &dense))).collect();
         let widest = turned.iter().map(|t| t.1).max().unwrap_or(1);
         // Tiles of the most elements, but for few of them; of what they cover as much as possible is there, in whole lines.
-        let (rows, columns) = (out.view.dims[dense], out.view.dims[d]);
         let rest = out.view.len() / (rows * columns);
         let least = WORKGROUP as usize * width.max(widest);
-        let [from, to] = [size(all[0]), cx.dtype(Arg::Output).size()];
+        let from = size(all[0]);
         // Workgroups next to each other store parts of the same lines, which a cache that they share puts together.
-        let others = (0..d).filter(|i| out.view.dims[*i] > 1);
+        let others = (0..d).filter(|i| out.view.dims[*i] > 1 && !line.contains(i));
         let in_lines = others.map(|i| out.view.strides[i] * to as i64).all(|bytes| bytes % LINE as i64 == 0);
         let machine = Machine::of(cx.target);
         let dealt = |across: usize, along: usize| {
@@ -133,15 +168,22 @@ impl Turned {
         };
         let (across, along) = tiles.filter(fits).min_by(|x, y| cost(x.0, x.1).total_cmp(&cost(y.0, y.1)))?;
         let dies = dealt(across, along);
-        Some(Turned { turned, dense, across, along, width, dies })
+        Some(Turned { turned, dense, line, across, along, width, dies })
+    }
+
+    /// The innermost dimensions of the operand's and of the result's: where tiles are counted.
+    fn sides(&self) -> [usize; 2] {
+        [&self.dense, &self.line].map(|group| group.last().copied().unwrap_or(0))
     }
 
     pub fn lower(&self, cx: &Cx) -> Res<Vec<Kernel>> {
         let out = &cx.step.output;
-        let (dims, d, j) = (&out.view.dims, out.view.rank() - 1, self.dense);
+        let dims = &out.view.dims;
         let mut tiles = dims.clone();
-        tiles[j] = dims[j].div_ceil(self.across);
-        tiles[d] = dims[d].div_ceil(self.along);
+        self.dense.iter().chain(&self.line).for_each(|d| tiles[*d] = 1);
+        let [j, d] = self.sides();
+        tiles[j] = extent(dims, &self.dense).div_ceil(self.across);
+        tiles[d] = extent(dims, &self.line).div_ceil(self.along);
         let mut w = cx.kernel(WORKGROUP);
         let mut first = self.tile(&mut w, &tiles);
         for (c, tile) in [(j, self.across), (d, self.along)] {
@@ -168,7 +210,7 @@ impl Turned {
         let (turn, die) = w.b.divmod(group, dies);
         let block = w.b.shr(turn, BLOCK.trailing_zeros());
         let block = w.b.mad(block, dies, die);
-        let sides = [self.dense, tiles.len() - 1];
+        let sides = self.sides();
         let mut blocks = tiles.to_vec();
         sides.iter().for_each(|d| blocks[*d] /= 2);
         let mut first = address::coordinates(&mut w.b, block, &blocks);
@@ -217,18 +259,23 @@ impl Turned {
     /// Loads the tile of an operand to LDS.
     fn fill(&self, w: &mut Writer, cx: &Cx, i: usize, width: usize, first: &[Option<Part>], base: u32) -> Res<()> {
         let access = &cx.step.inputs[i];
-        let (dims, d, j, t) = (&access.view.dims, first.len() - 1, self.dense, cx.dtype(Arg::Input(i)));
+        let (dims, [j, d], t) = (&access.view.dims, self.sides(), cx.dtype(Arg::Input(i)));
         let buf = w.buffer(cx, Arg::Input(i))?;
         let item = w.b.workitem_id();
         let groups = (self.across / width) as u32;
         let (column, row) = (w.b.and(item, groups - 1), w.b.shr(item, groups.trailing_zeros()));
         let at = if width > 1 { w.b.mul(column, width as u32) } else { column };
-        let coords = self.coords(w, first, at, row);
-        let mut offset = address::offset(&mut w.b, &access.view, t.size(), &coords);
-        if let Some(mask) = self.inside(w, dims[j], first[j], self.across, at, 0) {
-            let reg = offset.vector(&mut w.b);
-            offset.reg = Some(w.b.guard(mask, reg));
-        }
+        let mask = self.inside(w, extent(dims, &self.dense), first[j], self.across, at, 0);
+        let offset_of = |w: &mut Writer, row: Part| {
+            let coords = self.coords(w, dims, first, at, row);
+            let mut offset = address::offset(&mut w.b, &access.view, t.size(), &coords);
+            if let Some(mask) = mask {
+                let reg = offset.vector(&mut w.b);
+                offset.reg = Some(w.b.guard(mask, reg));
+            }
+            offset
+        };
+        let offset = offset_of(w, row);
         // Rows are numbered so that those which are stored together are a part of the tile apart.
         let rows = (self.along / self.width) as u32;
         let number = if self.width > 1 {
@@ -246,7 +293,11 @@ impl Turned {
         for c in 0..chunks {
             let ahead = (i64::from(c * step) * access.view.strides[d] * t.size() as i64) as u32;
             let mut from = Offset { imm: offset.imm + ahead, ..offset };
-            if let Some(mask) = self.inside(w, dims[d], first[d], self.along, row, c * step) {
+            if c > 0 && self.line.len() > 1 {
+                let row = w.b.add(row, c * step);
+                from = offset_of(w, row);
+            }
+            if let Some(mask) = self.inside(w, extent(dims, &self.line), first[d], self.along, row, c * step) {
                 let reg = from.vector(&mut w.b);
                 from.reg = Some(w.b.guard(mask, reg));
             }
@@ -276,13 +327,29 @@ impl Turned {
     }
 
     /// Coordinates in the step of an element of the tile.
-    fn coords(&self, w: &mut Writer, first: &[Option<Part>], across: Part, along: Part) -> Vec<Option<Part>> {
+    fn coords(
+        &self,
+        w: &mut Writer,
+        dims: &[usize],
+        first: &[Option<Part>],
+        across: Part,
+        along: Part,
+    ) -> Vec<Option<Part>> {
         let mut coords = first.to_vec();
-        for (c, within) in [(self.dense, across), (first.len() - 1, along)] {
-            coords[c] = Some(match first[c] {
+        for ((c, group), within) in self.sides().into_iter().zip([&self.dense, &self.line]).zip([across, along]) {
+            let at = match first[c] {
                 Some(first) => w.b.add(first, within),
                 None => within,
-            });
+            };
+            let extents: Vec<usize> = group.iter().map(|d| dims[*d]).collect();
+            if group.len() == 1 {
+                coords[c] = Some(at);
+                continue;
+            }
+            let at = w.b.to_vector(at);
+            for (d, own) in group.iter().zip(address::coordinates(&mut w.b, at, &extents)) {
+                coords[*d] = own;
+            }
         }
         coords
     }
@@ -290,17 +357,22 @@ impl Turned {
     /// Computes the tile and stores it.
     fn compute(&self, w: &mut Writer, cx: &Cx, planes: &[(usize, u32)], first: &[Option<Part>]) -> Res<()> {
         let out = &cx.step.output;
-        let (dims, d, j, size) = (&out.view.dims, first.len() - 1, self.dense, cx.dtype(Arg::Output).size());
+        let (dims, [j, d], size) = (&out.view.dims, self.sides(), cx.dtype(Arg::Output).size());
         let item = w.b.workitem_id();
         let groups = (self.along / self.width) as u32;
         let (group, line) = (w.b.and(item, groups - 1), w.b.shr(item, groups.trailing_zeros()));
         let at = if self.width > 1 { w.b.mul(group, self.width as u32) } else { group };
-        let coords = self.coords(w, first, line, at);
-        let mut offset = address::offset(&mut w.b, &out.view, size, &coords);
-        if let Some(mask) = self.inside(w, dims[d], first[d], self.along, at, 0) {
-            let reg = offset.vector(&mut w.b);
-            offset.reg = Some(w.b.guard(mask, reg));
-        }
+        let mask = self.inside(w, extent(dims, &self.line), first[d], self.along, at, 0);
+        let place_of = |w: &mut Writer, line: Part| {
+            let coords = self.coords(w, dims, first, line, at);
+            let mut offset = address::offset(&mut w.b, &out.view, size, &coords);
+            if let Some(mask) = mask {
+                let reg = offset.vector(&mut w.b);
+                offset.reg = Some(w.b.guard(mask, reg));
+            }
+            (coords, offset)
+        };
+        let (coords, offset) = place_of(w, line);
         let step = WORKGROUP / groups;
         let chunks = (self.across * self.along) as u32 / WORKGROUP / self.width as u32;
         let row = w.b.mul(group, self.pitch());
@@ -322,19 +394,24 @@ impl Turned {
             .collect();
         for c in 0..chunks {
             let (mut operands, mut known) = (Vec::new(), Vec::new());
+            let ahead = (i64::from(c * step) * out.view.strides[j] * size as i64) as u32;
+            let mut to = Offset { imm: offset.imm + ahead, ..offset };
+            let mut coords = coords.clone();
+            if c > 0 && self.dense.len() > 1 {
+                let line = w.b.add(line, c * step);
+                (coords, to) = place_of(w, line);
+            } else {
+                coords[j] = coords[j].map(|x| if c > 0 { w.b.add(x, c * step) } else { x });
+            }
             for i in 0..cx.step.inputs.len() {
                 if let Some(k) = planes.iter().position(|p| p.0 == i) {
                     let width = self.turned[k].1 as u32;
                     operands.push(self.read(w, cx.dtype(Arg::Input(i)), places[k], planes[k].1 + c * step / width * 4));
                 } else {
-                    let mut coords = coords.clone();
-                    coords[j] = coords[j].map(|x| if c > 0 { w.b.add(x, c * step) } else { x });
                     operands.push(pointwise::load(w, cx, i, &coords, self.width, &mut known)?);
                 }
             }
-            let ahead = (i64::from(c * step) * out.view.strides[j] * size as i64) as u32;
-            let mut to = Offset { imm: offset.imm + ahead, ..offset };
-            if let Some(mask) = self.inside(w, dims[j], first[j], self.across, line, c * step) {
+            if let Some(mask) = self.inside(w, extent(dims, &self.dense), first[j], self.across, line, c * step) {
                 let reg = to.vector(&mut w.b);
                 to.reg = Some(w.b.guard(mask, reg));
             }

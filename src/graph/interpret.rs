@@ -87,6 +87,31 @@ impl Data {
     }
 }
 
+/// What sums of products are made of: floats, or integers that wrap as 64 bits do.
+pub(super) trait Term: Copy {
+    /// The empty sum.
+    const ZERO: Self;
+
+    /// This sum and the product of two factors.
+    fn and(self, a: Self, b: Self) -> Self;
+}
+
+impl Term for f64 {
+    const ZERO: f64 = 0.0;
+
+    fn and(self, a: f64, b: f64) -> f64 {
+        self + a * b
+    }
+}
+
+impl Term for i64 {
+    const ZERO: i64 = 0;
+
+    fn and(self, a: i64, b: i64) -> i64 {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+}
+
 /// A step's operands, for its kind.
 pub struct Operands<'a> {
     interpreter: &'a Interpreter,
@@ -303,7 +328,8 @@ pub(crate) fn evaluate(
     for n in expr.nodes() {
         let round = |v: Scalar| if n.dtype.is_float() { cast(v, n.dtype) } else { v };
         let value = match n.op {
-            Op::Acc => round(acc.expect("an accumulator")),
+            // Sums of integers wrap as a register of their type does.
+            Op::Acc => cast(acc.expect("an accumulator"), n.dtype),
             Op::Input(i) => round(input(i)),
             _ => operation(n, |v| (cells[v.index()], expr.type_of(v))),
         };
@@ -321,7 +347,7 @@ pub(super) fn operation(n: &Node, at: impl Fn(Val) -> (Scalar, DType)) -> Scalar
         Op::Unary(op, a) => unary(op, n.dtype, at(a).0),
         Op::Binary(op, a, b) => binary(op, n.dtype, at(a).1, at(a).0, at(b).0),
         Op::Select(c, a, b) => at(if at(c).0.as_i64() != 0 { a } else { b }).0,
-        Op::Cast(a) => cast(at(a).0, n.dtype),
+        Op::Cast(a) => convert(at(a), n.dtype),
         Op::Bits(a) => bits(at(a), n.dtype),
     };
     if n.dtype.is_float() { cast(value, n.dtype) } else { value }
@@ -380,9 +406,20 @@ fn cast(v: Scalar, to: DType) -> Scalar {
     }
 }
 
+/// A value of one type as one of another.
+fn convert((v, from): (Scalar, DType), to: DType) -> Scalar {
+    match v {
+        // The largest half of them are negative as they are held here.
+        Scalar::Int(i) if from == DType::U64 && to.is_float() => cast(Scalar::Float(i as u64 as f64), to),
+        _ => cast(v, to),
+    }
+}
+
 fn unary(op: Unary, dtype: DType, v: Scalar) -> Scalar {
     match v {
         Scalar::Int(i) => Scalar::Int(match op {
+            Unary::Abs if dtype == DType::U64 => i,
+            Unary::Sign if dtype == DType::U64 => (i != 0) as i64,
             Unary::Neg => wrap(i.wrapping_neg(), dtype),
             Unary::Abs => wrap(i.wrapping_abs(), dtype),
             Unary::Sign => i.signum(),

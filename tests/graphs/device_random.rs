@@ -1,14 +1,14 @@
-//! Random models on the emulated devices, compared with the host interpreter.
+//! Random models on the emulated devices, compared with their operators interpreted one by one.
 //!
-//! The same operators and networks as in `graph_random`, which proves the interpreter right; here every kernel that they
-//! become runs as machine code, on every target, in strict mode.
+//! The same operators and networks as in `random`, which proves the interpreter right; here every kernel that they become runs
+//! as machine code, on every target, in strict mode.
 
+use crate::support::apart;
 use crate::support::build::{Builder, int, ints};
 use crate::support::device::{self, TARGETS};
 use crate::support::drawn;
 use crate::support::generate::{OPERATORS, network, operator};
-use crate::support::wider;
-use barewave::graph::interpret::Interpreter;
+use crate::support::{mixed, wider};
 use barewave::graph::{self, Options};
 use barewave::tensor::compare;
 
@@ -16,7 +16,7 @@ use barewave::tensor::compare;
 fn check(b: &Builder, name: &str) -> Result<(), String> {
     let fused = graph::fuse(&b.model, &Options::default()).map_err(|e| e.to_string())?;
     let (got, _) = device::run(&fused, &b.inputs, name, true)?;
-    let want = Interpreter::new(&fused).run(&fused, &b.inputs).map_err(|e| e.to_string())?;
+    let want = apart::outputs(&b.model, &b.inputs)?;
     for (i, (g, w)) in got.iter().zip(&want).enumerate() {
         let c = compare(g, w, 1e-4, 1e-4).map_err(|e| e.to_string())?;
         if !c.passes() {
@@ -103,6 +103,24 @@ fn phases_that_reach_past_the_image() {
 #[test]
 fn networks() {
     check_all((0..150).map(|seed| (format!("network {seed}"), network(seed))));
+}
+
+/// Values of every type, moved and joined, before every family of operators.
+#[test]
+fn mixed_networks() {
+    let run = |seed: u64, target: &str| -> Result<(), String> {
+        let g = mixed::network(seed);
+        let fused = graph::fuse(&g.b.model, &Options::default()).map_err(|e| e.to_string())?;
+        let (got, _) = device::run(&fused, &g.b.inputs, target, true)?;
+        g.agree(&got)
+    };
+    let mut failures = Vec::new();
+    for (seed, target) in (0..3000).zip(TARGETS.iter().cycle()).filter(|(seed, _)| drawn(&format!("mixed {seed}"))) {
+        if let Err(e) = run(seed, target) {
+            failures.push(format!("{target} seed {seed}: {e}"));
+        }
+    }
+    assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
 }
 
 #[test]

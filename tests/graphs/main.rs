@@ -10,6 +10,7 @@ mod device_random;
 mod fusion;
 mod hostile;
 mod inference;
+mod known;
 mod large;
 mod launches;
 mod library;

@@ -1,5 +1,5 @@
-//! Operators that are programs or bodies of others: emulated devices in strict mode against the f64
-//! interpreter of the fused graph, and that against references written down here.
+//! Operators that are programs or bodies of others: emulated devices in strict mode against the host, and that against references
+//! written down here.
 
 use crate::support::agree::{TARGETS, close, finish, outputs};
 use crate::support::build::{Builder, float, int, ints, text};
@@ -692,5 +692,104 @@ fn halves_of_one_value_follow_each_other() {
                 close(&got[0].to_f64(), &want, 0.0, &what);
             }
         }
+    }
+}
+
+#[test]
+fn one_of_many_whatever_counts_them() {
+    for (t, list) in [
+        (DType::F32, vec![2.75, -1.0, 299.5, 40.0, -0.5]),
+        (DType::I8, vec![2.0, -1.0, 100.0, -128.0, 127.0]),
+        (DType::U8, vec![2.0, 255.0, 254.0, 0.0, 128.0]),
+        (DType::U64, vec![2.0, 299.0, 300.0, 1e18, 1.0]),
+    ] {
+        let mut b = Builder::new(17, 62);
+        let x = b.input_of(HostTensor::from_f64(t, &[5], &list));
+        let (depth, values) = (b.constant(HostTensor::from_i64(&[], &[300])), b.weight(&[2]));
+        let values_of = b.model.graph.initializers[&values].to_f64();
+        let y = b.node("OneHot", &[&x, &depth, &values], &[]);
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, &format!("one of 300 of {t}"), 0.0)[0].to_f64();
+        for (row, index) in got.chunks(300).zip(&list) {
+            let index = index.trunc();
+            let place = if index < 0.0 { index + 300.0 } else { index };
+            let want = |i: usize| values_of[usize::from(i as f64 == place)];
+            assert!((0..300).all(|i| row[i] == want(i)), "{t} {index}");
+        }
+    }
+}
+
+#[test]
+fn statistics_are_of_the_type_that_is_asked_for() {
+    for (t, asked, is) in
+        [(DType::F16, None, DType::F32), (DType::F32, Some(16), DType::BF16), (DType::F64, Some(11), DType::F64)]
+    {
+        let mut b = Builder::new(17, 63);
+        let values: Vec<f64> = (0..3 * 5 * 7).map(|_| b.below(64) as f64 / 8.0).collect();
+        let x = b.input_of(HostTensor::from_f64(t, &[3, 5, 7], &values));
+        let scale = b.constant(HostTensor::from_f64(t, &[7], &[1.0; 7]));
+        let mut attributes = vec![("axis", int(-1))];
+        attributes.extend(asked.map(|n| ("stash_type", int(n))));
+        let y = b.node_n("LayerNormalization", &[&x, &scale, ""], &attributes, 3);
+        finish(&mut b, "", &y);
+        let got = outputs(&b, &format!("statistics of {t}"), 1e-2);
+        assert_eq!([got[0].dtype(), got[1].dtype(), got[2].dtype()], [t, is, is]);
+        let means: Vec<f64> = values.chunks(7).map(|row| row.iter().sum::<f64>() / 7.0).collect();
+        close(&got[1].to_f64(), &means, if is == DType::BF16 { 1e-2 } else { 1e-6 }, "means");
+    }
+}
+
+#[test]
+fn windows_that_the_input_ends_in() {
+    for (op, kernel, strides, input) in
+        [("MaxPool", 2, 2, 1), ("AveragePool", 3, 2, 2), ("AveragePool", 4, 3, 2), ("MaxPool", 5, 4, 6)]
+    {
+        let mut b = Builder::new(19, 64);
+        let x = b.input(&[2, 3, input]);
+        let values = b.inputs[0].to_f64();
+        let how = [("kernel_shape", ints(&[kernel])), ("strides", ints(&[strides])), ("ceil_mode", int(1))];
+        let y = b.node(op, &[&x], &how);
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, &format!("{op} of {kernel} over {input}"), 1e-6);
+        let starts = (0..input).step_by(strides).take_while(|s| *s == 0 || s - strides + kernel < input);
+        let want: Vec<f64> = values
+            .chunks(input)
+            .flat_map(|row| {
+                let window = |s: usize| row[s..(s + kernel).min(input)].to_vec();
+                let max = op == "MaxPool";
+                let one = move |w: Vec<f64>| {
+                    if max { w.iter().fold(f64::MIN, |m, v| m.max(*v)) } else { w.iter().sum::<f64>() / w.len() as f64 }
+                };
+                starts.clone().map(window).map(one).collect::<Vec<_>>()
+            })
+            .collect();
+        close(&got[0].to_f64(), &want, 1e-6, op);
+    }
+}
+
+#[test]
+fn extents_are_scaled_in_float32() {
+    for (n, scale, scaled) in [(20, 0.7, 14), (10, 0.9, 9), (7, 1.3, 9)] {
+        let mut b = Builder::new(18, 65);
+        let x = b.input(&[2, n]);
+        let scales = b.constant(HostTensor::from_f32(&[2], &[1.0, scale]));
+        let how = [("mode", text("nearest")), ("coordinate_transformation_mode", text("asymmetric"))];
+        let y = b.node("Resize", &[&x, "", &scales], &how);
+        finish(&mut b, "", &[y]);
+        assert_eq!(outputs(&b, &format!("{n} by {scale}"), 0.0)[0].shape(), [2, scaled]);
+    }
+}
+
+#[test]
+fn the_largest_byte_of_all() {
+    for t in [DType::I8, DType::U8] {
+        let mut b = Builder::new(12, 66);
+        let values: Vec<i64> =
+            (0..2 * 3 * 7).map(|_| b.below(100) as i64 - if t == DType::I8 { 90 } else { 0 }).collect();
+        let x = b.input_of(HostTensor::from_ints(t, &[2, 3, 7], &values));
+        let y = b.node("MaxPool", &[&x], &[("kernel_shape", ints(&[7]))]);
+        finish(&mut b, "", &[y]);
+        let want: Vec<i64> = values.chunks(7).map(|row| *row.iter().max().unwrap()).collect();
+        assert_eq!(outputs(&b, "bytes", 0.0)[0].to_i64(), want);
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::support::build::Builder;
 use crate::support::generate::{OPERATORS, network, operator};
-use crate::support::{reference, wider};
+use crate::support::{mixed, reference, wider};
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options, plan};
 
@@ -79,4 +79,21 @@ fn networks() {
     }
     println!("{nodes} nodes in {steps} steps");
     assert!(steps * 3 < nodes * 2, "fusion does little: {nodes} nodes in {steps} steps");
+}
+
+/// Values of every type, moved and joined, before every family of operators: the fused graph against each operator by itself.
+#[test]
+fn mixed_networks() {
+    let (mut nodes, mut failures) = (0, Vec::new());
+    for seed in 0..4000 {
+        let g = mixed::network(seed);
+        nodes += g.len();
+        let fused = graph::fuse(&g.b.model, &Options::default()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let got = Interpreter::new(&fused).run(&fused, &g.b.inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        if let Err(e) = g.agree(&got) {
+            failures.push(format!("seed {seed}, {e}"));
+        }
+    }
+    println!("{nodes} nodes");
+    assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
 }

@@ -58,6 +58,45 @@ fn tiles_that_dies_take_together() {
     }
 }
 
+/// Windows of an image, and patches: several dimensions are a line of the operand's, or of the result's, or of both. With what is not turned,
+/// too.
+#[test]
+fn windows_and_patches_are_turned_in_whole_lines() {
+    let shapes: [(&[usize], &[usize]); 7] = [
+        (&[2, 70, 3, 7, 5, 7], &[0, 2, 4, 3, 5, 1]),
+        (&[2, 3, 5, 7, 7, 70], &[0, 5, 1, 3, 2, 4]),
+        (&[3, 12, 5, 3, 4, 2], &[0, 2, 4, 3, 5, 1]),
+        (&[3, 33, 9, 2, 2, 16], &[0, 5, 1, 3, 2, 4]),
+        (&[2, 32, 17, 2, 33, 2], &[0, 2, 4, 3, 5, 1]),
+        (&[5, 20, 6, 2, 96], &[0, 4, 1, 3, 2]),
+        (&[2, 96, 9, 4, 3, 4], &[0, 2, 4, 1, 3, 5]),
+    ];
+    for t in TYPES {
+        for (shape, perm) in shapes {
+            let mut b = Builder::new(17, 1);
+            let x = small(&mut b, t, shape);
+            let y = b.node("Transpose", &[&x], &[("perm", ints(perm))]);
+            check(&mut b, y, 0.0, &format!("{t} windows {shape:?} by {perm:?}"));
+        }
+    }
+    for (shape, perm) in [(&[2, 9, 4, 2, 4, 36], &[0, 5, 1, 3, 2, 4]), (&[2, 36, 9, 2, 4, 4], &[0, 2, 4, 3, 5, 1])] {
+        let mut b = Builder::new(17, 2);
+        let turned: Vec<usize> = perm.iter().map(|d: &usize| shape[*d]).collect();
+        let (x, z) = (small(&mut b, DType::F16, shape), small(&mut b, DType::F16, &turned));
+        let x = b.node("Transpose", &[&x], &[("perm", ints(perm))]);
+        let y = b.node("Add", &[&x, &z], &[]);
+        check(&mut b, y, 0.0, &format!("windows {shape:?} and what is not turned"));
+    }
+    // Through LDS, where lines are whole.
+    let mut b = Builder::new(17, 3);
+    let x = small(&mut b, DType::F16, &[4, 8, 8, 7, 7, 96]);
+    let y = b.node("Transpose", &[&x], &[("perm", ints(&[0, 5, 1, 3, 2, 4]))]);
+    b.output(&y);
+    let graph = barewave::graph::fuse(&b.model, &Default::default()).unwrap();
+    let compiled = barewave::compile::compile(&graph, barewave_isa::Target::GFX1100).unwrap();
+    assert!(compiled.plan().kernels[0].lds > 0);
+}
+
 #[test]
 fn what_is_turned_meets_what_is_not() {
     for t in [DType::F32, DType::F16, DType::I8, DType::I64] {

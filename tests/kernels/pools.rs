@@ -2,7 +2,7 @@
 //! Emulated devices in strict mode against the f64 interpreter of the fused graph, and that against windows written down here.
 
 use crate::support::agree::{close, finish, outputs_on};
-use crate::support::build::{Builder, int, ints};
+use crate::support::build::{Builder, float, int, ints};
 use barewave::tensor::{DType, HostTensor};
 
 const TARGETS: [&str; 4] = ["gfx902", "gfx1036", "gfx1103", "gfx942"];
@@ -187,5 +187,33 @@ fn pools_of_channels() {
         for way in ways {
             check(shape, &pool, way, true, 40 + i as u64);
         }
+    }
+}
+
+/// Powers that are multiples of a quarter are made of roots, others are powers; of a base that may be negative too.
+#[test]
+fn local_responses_to_any_power() {
+    let shape @ [n, c, h, w] = [2, 7, 3, 10];
+    for (beta, bias, alpha) in
+        [(0.75, 1.0, 0.3), (0.5, 2.0, 0.5), (1.0, 1.0, 0.2), (1.25, 0.5, 2.0), (0.6, 1.0, 0.3), (0.75, 3.0, -0.2)]
+    {
+        let mut b = Builder::new(17, 5);
+        let x = b.input(&shape);
+        let (size, half) = (5, 2);
+        let attributes = [("size", int(size)), ("alpha", float(alpha)), ("beta", float(beta)), ("bias", float(bias))];
+        let y = b.node("LRN", &[&x], &attributes);
+        finish(&mut b, "", &[y]);
+        let got = outputs_on(&b, &format!("LRN to {beta}"), 1e-5, &TARGETS);
+        let x = b.inputs[0].to_f64();
+        let place = |i: usize, k: usize, p: usize| (i * c + k) * h * w + p;
+        let of = |i: usize, k: usize, p: usize| {
+            let around = k.saturating_sub(half)..(k + half + 1).min(c);
+            let sum: f64 = around.map(|k| x[place(i, k, p)].powi(2)).sum();
+            x[place(i, k, p)] / (f64::from(bias) + f64::from(alpha) / size as f64 * sum).powf(f64::from(beta))
+        };
+        let channels = (0..n).flat_map(|i| (0..c).map(move |k| (i, k)));
+        let want: Vec<f64> =
+            channels.flat_map(|(i, k)| (0..h * w).map(move |p| (i, k, p))).map(|(i, k, p)| of(i, k, p)).collect();
+        close(&got[0].to_f64(), &want, 1e-5, &format!("LRN to {beta}"));
     }
 }

@@ -1,15 +1,15 @@
-//! Models on emulated devices in strict mode against the f64 interpreter of their fused graph.
+//! Models on emulated devices in strict mode against their operators one by one, interpreted in f64.
 
+use super::apart;
 use super::build::Builder;
 use super::device;
 use super::drawn;
-use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
 use barewave::tensor::HostTensor;
 
 pub const TARGETS: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
-/// Runs a model everywhere; gives what the interpreter makes of it. `most` bounds the error by the largest magnitude.
+/// Runs a model everywhere; gives what its operators make of it one by one. `most` bounds the error by the largest magnitude.
 pub fn outputs(b: &Builder, what: &str, most: f64) -> Vec<HostTensor> {
     outputs_on(b, what, most, &TARGETS)
 }
@@ -19,7 +19,7 @@ pub fn outputs_on(b: &Builder, what: &str, most: f64, targets: &[&str]) -> Vec<H
     let mut model = b.model.clone();
     model.expand();
     let graph = fuse(&model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let want = apart::outputs(&model, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     for target in targets.iter().filter(|t| drawn(&format!("{what} {t}"))) {
         let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
         for (g, w) in got.iter().zip(&want) {

@@ -4,12 +4,14 @@
 use std::path::{Path, PathBuf};
 
 pub mod agree;
+pub mod apart;
 pub mod bounds;
 pub mod build;
 pub mod clang;
 pub mod device;
 pub mod generate;
 pub mod machine;
+pub mod mixed;
 pub mod reference;
 pub mod round_trip;
 pub mod wider;

@@ -4,7 +4,7 @@ use super::{Inferred, Kind, Operand, StepKind, Window, summed};
 use crate::graph::collapse::{groups, inner_stride};
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::Step;
-use crate::graph::interpret::{Data, Error, Operands, each, evaluate};
+use crate::graph::interpret::{Data, Error, Operands, Term, each, evaluate};
 use crate::graph::rules::Broken;
 use crate::graph::view::View;
 use crate::tensor::DType;
@@ -57,6 +57,27 @@ pub struct Before {
     pub expr: Expr,
     /// How many of those there are, with one element for each channel.
     pub operands: usize,
+}
+
+impl Conv {
+    /// The sums of products of integers.
+    fn interpret_integers(&self, at: &Operands<'_>) -> Result<Vec<i64>, Error> {
+        let mut sums: Vec<i64> = vec![0; at.dims().iter().product()];
+        for (i, window, flip) in self.summands() {
+            let (Data::Int(x), Data::Int(w), None) = (at.data(i), at.data(i + 1), &self.before) else {
+                return Err(Error::Integers);
+            };
+            let (mut flipped, mut around) = (std::borrow::Cow::Borrowed(x), None);
+            if flip != 0 {
+                let flip = i64::from(flip as i8);
+                flipped.to_mut().iter_mut().for_each(|x| *x ^= flip);
+                around = Some(flip);
+            }
+            let more = conv((&flipped, at.view(i), around), (w, at.view(i + 1)), window, self.groups, at.dims());
+            sums.iter_mut().zip(more).for_each(|(s, m)| *s = s.wrapping_add(m));
+        }
+        Ok(sums)
+    }
 }
 
 impl Kind for Conv {
@@ -123,6 +144,9 @@ impl Kind for Conv {
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
+        if let Data::Int(_) = at.data(0) {
+            return self.interpret_integers(at).map(|sums| Some(Data::Int(sums)));
+        }
         let (mut x, w) = (std::borrow::Cow::Borrowed(at.floats(0)?), at.floats(1)?);
         if let Some(before) = &self.before {
             let (data, mut cells) = (x.to_mut(), Vec::new());
@@ -132,10 +156,10 @@ impl Kind for Conv {
                 data[i] = evaluate(&before.expr, Some(Scalar::Float(data[i])), &mut cells, operand).as_f64();
             });
         }
-        let mut sums = conv(&x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims());
+        let mut sums = conv((&x, at.view(0), None), (w, at.view(1)), &self.window, self.groups, at.dims());
         for (i, window, _) in self.summands().skip(1) {
             let (x, w) = (at.floats(i)?, at.floats(i + 1)?);
-            let more = conv(x, at.view(i), w, at.view(i + 1), window, 1, at.dims());
+            let more = conv((x, at.view(i), None), (w, at.view(i + 1)), window, 1, at.dims());
             sums.iter_mut().zip(more).for_each(|(s, m)| *s += m);
         }
         Ok(Some(Data::Float(sums)))
@@ -186,36 +210,46 @@ impl Kind for Conv {
     }
 }
 
-fn conv(a: &[f64], av: &View, w: &[f64], wv: &View, window: &Window, groups: usize, dims: &[usize]) -> Vec<f64> {
+/// The convolution of data, around which there is what is given or nothing, and weights.
+fn conv<T: Term>(
+    (a, av, around): (&[T], &View, Option<T>),
+    (w, wv): (&[T], &View),
+    window: &Window,
+    groups: usize,
+    dims: &[usize],
+) -> Vec<T> {
     let spatial = window.kernel.len();
     let per_group = wv.dims[0] / groups;
     let channels = wv.dims[1];
     let mut out = Vec::with_capacity(dims.iter().product());
-    let mut taps: Vec<(i64, i64)> = Vec::new();
+    let mut taps: Vec<(Option<i64>, i64)> = Vec::new();
     each(dims, |c| {
         // The taps of this position: element offsets in the input and in the weights, without channels.
         if c[1] == 0 || taps.is_empty() || spatial > 0 {
             taps.clear();
             each(&window.kernel, |k| {
-                let (mut x, mut y) = (0, 0);
+                let (mut x, mut y) = (Some(0), 0);
                 for d in 0..spatial {
                     let p = (c[2 + d] * window.strides[d] + k[d] * window.dilations[d]) as i64 - window.pads[d] as i64;
-                    if p < 0 || p >= av.dims[2 + d] as i64 {
-                        return;
-                    }
-                    x += p * av.strides[2 + d];
+                    let inside = (0..av.dims[2 + d] as i64).contains(&p);
+                    x = x.filter(|_| inside).map(|x| x + p * av.strides[2 + d]);
                     y += k[d] as i64 * wv.strides[2 + d];
                 }
-                taps.push((x, y));
+                if x.is_some() || around.is_some() {
+                    taps.push((x, y));
+                }
             });
         }
         let first = (c[1] / per_group * channels) as i64;
         let a0 = av.offset + c[0] as i64 * av.strides[0] + first * av.strides[1];
         let w0 = wv.offset + c[1] as i64 * wv.strides[0];
-        let mut sum = 0.0;
+        let mut sum = T::ZERO;
         for ch in 0..channels as i64 {
             let (ac, wc) = (a0 + ch * av.strides[1], w0 + ch * wv.strides[1]);
-            sum += taps.iter().map(|&(x, y)| a[(ac + x) as usize] * w[(wc + y) as usize]).sum::<f64>();
+            sum = taps.iter().fold(sum, |sum, &(x, y)| {
+                let x = x.map(|x| a[(ac + x) as usize]).or(around).unwrap_or(T::ZERO);
+                sum.and(x, w[(wc + y) as usize])
+            });
         }
         out.push(sum);
     });

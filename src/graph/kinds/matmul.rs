@@ -3,7 +3,7 @@
 use super::{Inferred, Kind, Operand, summed};
 use crate::graph::collapse::merge;
 use crate::graph::fused::Step;
-use crate::graph::interpret::{Data, Error, Operands, each};
+use crate::graph::interpret::{Data, Error, Operands, Term, each};
 use crate::graph::rules::Broken;
 use crate::graph::view::View;
 use std::fmt;
@@ -47,7 +47,11 @@ impl Kind for MatMul {
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        Ok(Some(Data::Float(matmul(at.floats(0)?, at.view(0), at.floats(1)?, at.view(1), at.dims()))))
+        Ok(Some(match (at.data(0), at.data(1)) {
+            (Data::Float(a), Data::Float(b)) => Data::Float(matmul(a, at.view(0), b, at.view(1), at.dims())),
+            (Data::Int(a), Data::Int(b)) => Data::Int(matmul(a, at.view(0), b, at.view(1), at.dims())),
+            _ => return Err(Error::Integers),
+        }))
     }
 
     fn collapse(&self, step: &mut Step) {
@@ -85,7 +89,7 @@ impl Kind for MatMul {
     }
 }
 
-fn matmul(a: &[f64], av: &View, b: &[f64], bv: &View, dims: &[usize]) -> Vec<f64> {
+fn matmul<T: Term>(a: &[T], av: &View, b: &[T], bv: &View, dims: &[usize]) -> Vec<T> {
     let r = dims.len();
     let k = av.dims[r - 1];
     let mut out = Vec::with_capacity(dims.iter().product());
@@ -95,8 +99,8 @@ fn matmul(a: &[f64], av: &View, b: &[f64], bv: &View, dims: &[usize]) -> Vec<f64
     };
     each(dims, |c| {
         let (a0, b0) = (start(av, c, r - 2), start(bv, c, r - 1));
-        let at = |i: i64| a[(a0 + i * av.strides[r - 1]) as usize] * b[(b0 + i * bv.strides[r - 2]) as usize];
-        out.push((0..k as i64).map(at).sum());
+        let factors = |i: i64| (a[(a0 + i * av.strides[r - 1]) as usize], b[(b0 + i * bv.strides[r - 2]) as usize]);
+        out.push((0..k as i64).map(factors).fold(T::ZERO, |sum, (a, b)| sum.and(a, b)));
     });
     out
 }

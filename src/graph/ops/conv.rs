@@ -124,7 +124,9 @@ impl Frame {
         };
         let padded = input + &Dim::from(begin.saturating_add(end));
         let room = &padded - &Dim::from(self.reach(d));
-        if matches!(room, Dim::Known(n) if n < 0) {
+        // Where one may end behind the input, it may also be larger.
+        let least = if ceil { 1 - i64::try_from(self.strides[d]).unwrap_or(i64::MAX) } else { 0 };
+        if matches!(room, Dim::Known(n) if n < least) {
             let reach = self.reach(d);
             return Err(Reason::Shape(format!(
                 "the window reaches over {reach} elements, the padded input has {padded}"

@@ -4,7 +4,7 @@ use super::pool::{power, root};
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Expr, Unary};
+use crate::graph::expr::{Binary, Expr, Unary, Val};
 use crate::graph::fused::{Access, Normalize, Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
@@ -210,7 +210,7 @@ pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
 
 /// Sets outputs 1 and 2 to the mean and the reciprocal deviation over all dimensions from `axis` on.
 fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> Res<()> {
-    let (dtype, shape) = (cx.dtype(x), cx.shape(x).to_vec());
+    let (dtype, shape) = (of_statistics(cx)?, cx.shape(x).to_vec());
     let n: usize = shape[axis..].iter().product();
     let outer = if axis == 0 { vec![1] } else { shape[..axis].to_vec() };
     let mut kept = shape[..axis].to_vec();
@@ -221,7 +221,13 @@ fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> R
         let kind = StepKind::Reduce(Reduce { op: ReduceOp::Sum, prologue });
         cx.produce(kind, vec![Access::new(data.tensor, view)], &outer, dtype).reshaped(&kept)
     };
-    let data = cx.operand_if(x, View::is_dense);
+    let data = if cx.dtype(x) == dtype {
+        cx.operand_if(x, View::is_dense)
+    } else {
+        let x = cx.without_base(x);
+        let x = cx.combine(vec![x], &shape, |e, v| e.cast(v[0], dtype))?;
+        cx.operand_of(x, View::is_dense)
+    };
     let mean = sum(cx, data.clone(), Expr::acc(dtype));
     let mean = cx.combine(vec![mean], &kept, |e, v| {
         let n = e.constant(dtype, n as f64);
@@ -313,6 +319,7 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::attribute("size", format!("is {size} for data of shape {shape:?}")));
     }
     let (alpha, beta, bias) = (cx.float("alpha", 1e-4)?, cx.float("beta", 0.75)?, cx.float("bias", 1.0)?);
+    let is_positive = alpha >= 0.0 && bias > 0.0;
     let dims = [shape[0], 1, shape[1], shape[2..].iter().product()];
     let access = cx.operand(x);
     let x = Lazy::read(access.clone(), dtype);
@@ -326,12 +333,29 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
         let y = e.binary(Binary::Mul, v[0], factor);
         let bias = e.constant(dtype, bias);
         let y = e.binary(Binary::Add, y, bias);
+        if let Some(power) = power_in_quarters(e, y, beta).filter(|_| is_positive) {
+            return e.binary(Binary::Div, v[1], power);
+        }
         let beta = e.constant(dtype, -beta);
         let y = e.binary(Binary::Pow, y, beta);
         e.binary(Binary::Mul, v[1], y)
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+/// `x` to a power of up to 2 that is a multiple of a quarter, as 0.75 is, by roots: of a positive number. None for other powers.
+fn power_in_quarters(e: &mut Expr, x: Val, power: f64) -> Option<Val> {
+    let quarters = (1..=8usize).find(|n| *n as f64 == 4.0 * power)?;
+    let root = e.unary(Unary::Sqrt, x);
+    let mut factors = vec![x; quarters / 4];
+    if quarters & 2 > 0 {
+        factors.push(root);
+    }
+    if quarters & 1 > 0 {
+        factors.push(e.unary(Unary::Sqrt, root));
+    }
+    factors.into_iter().reduce(|x, y| e.binary(Binary::Mul, x, y))
 }
 
 /// `x / norm(x)` along one axis; 0 where the norm is 0.
@@ -379,8 +403,16 @@ pub(super) fn of_layer(cx: &mut Inference<'_>) -> Res<()> {
     let axis = cx.axis(cx.int("axis", -1)?, cx.rank(x))?;
     let mut kept = cx.dims(x)[..axis].to_vec();
     kept.resize(cx.rank(x), Dim::Known(1));
+    let dtype = of_statistics(cx)?;
     for i in 1..3 {
-        cx.give(i, cx.dtype(x), kept.clone())?;
+        cx.give(i, dtype, kept.clone())?;
     }
     Ok(())
+}
+
+/// The type of statistics, which is float32 unless the node says otherwise.
+fn of_statistics<'m>(cx: &impl Ask<'m>) -> Res<DType> {
+    let number = cx.int("stash_type", 1)?;
+    let dtype = i32::try_from(number).ok().and_then(DType::from_onnx).filter(|t| t.is_float() && !t.is_small_float());
+    dtype.ok_or_else(|| Reason::attribute("stash_type", format!("is {number}, which is no type of floats")))
 }

@@ -217,8 +217,8 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
 
 fn global(cx: &mut Lowering<'_>, op: ReduceOp, prologue: Expr) -> Res<crate::graph::lazy::Lazy> {
     let t = cx.dtype(cx.input(0)?);
-    if !t.is_float() {
-        return Err(Reason::Type(format!("pools type {t}; only floats are supported")));
+    if !t.is_float() && op != ReduceOp::Max {
+        return Err(Reason::Type(format!("pools type {t}; floats are supported, and the largest of integers")));
     }
     let dtype = check(cx)?;
     let x = cx.input(0)?;

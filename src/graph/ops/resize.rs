@@ -376,7 +376,8 @@ fn check_scales(scales: &[f64], rank: usize) -> Res<()> {
 }
 
 fn scaled(shape: &[usize], scales: &[f64]) -> Res<Vec<usize>> {
-    let dims: Vec<i64> = shape.iter().zip(scales).map(|(&d, s)| (d as f64 * s).floor() as i64).collect();
+    // Products round to float32, of which the scales are: 20 by 0.7 is 14.
+    let dims: Vec<i64> = shape.iter().zip(scales).map(|(&d, s)| (d as f32 * *s as f32).floor() as i64).collect();
     to_shape(&dims)
 }
 

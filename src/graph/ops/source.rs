@@ -254,7 +254,9 @@ pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let rank = cx.rank(indices) + 1;
     let axis = cx.axis(cx.int("axis", -1)?, rank)?;
-    let dtype = cx.dtype(indices);
+    // Indices are whole numbers, of a type that also holds the depth.
+    let given = cx.dtype(indices);
+    let dtype = if given.is_float() || given.bits() < 32 { DType::I32 } else { given };
     // value = (index wrapped into 0..depth) == position ? on : off
     let numbers: Vec<f64> = (0..depth).map(|i| i as f64).collect();
     let mut dims = vec![1; rank];
@@ -281,9 +283,10 @@ pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     shape[axis] = depth;
     let y = cx.combine(vec![idx, positions, off, on], &shape, |e, v| {
         let (n, zero) = (e.constant(dtype, depth as f64), e.constant(dtype, 0.0));
-        let below = e.binary(Binary::Lt, v[0], zero);
-        let wrapped = e.binary(Binary::Add, v[0], n);
-        let index = e.select(below, wrapped, v[0]);
+        let index = e.cast(v[0], dtype);
+        let below = e.binary(Binary::Lt, index, zero);
+        let wrapped = e.binary(Binary::Add, index, n);
+        let index = e.select(below, wrapped, index);
         let hit = e.binary(Binary::Eq, index, v[1]);
         e.select(hit, v[3], v[2])
     })?;
