@@ -203,7 +203,9 @@ impl Shape {
         // What is walked again should be all of the lines of memory that it is in.
         let bytes = if self.again { Machine::of(target).line.max(COLUMNS) } else { COLUMNS };
         let least = (bytes / self.size as u32).min(wave);
-        if row < least as usize / 2 || self.length < 2 * SHORT as usize {
+        // Elements in order are otherwise one workgroup's for each line.
+        let fewest = if self.in_order { least.min(COLUMNS / self.size as u32) } else { least };
+        if row < fewest as usize / 2 || self.length < 2 * SHORT as usize {
             return None;
         }
         // As many members as fill the chip, and as keep a line in registers that is walked again if they can.

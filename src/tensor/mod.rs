@@ -8,6 +8,7 @@ mod image;
 mod npy;
 pub(crate) mod pb;
 mod random;
+mod resample;
 pub mod small;
 mod spec;
 mod view;

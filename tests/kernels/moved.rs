@@ -235,6 +235,32 @@ fn few_lines_in_pieces() {
     }
 }
 
+/// Running sums of so few columns that they are a part of a line of memory: in pieces where they are long, on every chip.
+#[test]
+fn running_sums_of_few_columns() {
+    let sums = |t: DType, shape: [usize; 3], axis: i32| {
+        let mut b = Builder::new(17, 4);
+        // Sums that every type holds.
+        let x: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(3) as f64 - 1.0).collect();
+        let x = b.input_of(HostTensor::from_f64(t, &shape, &x));
+        let axis = b.constant(HostTensor::from_i32(&[], &[axis]));
+        let y = b.node("CumSum", &[&x, &axis], &[]);
+        finish(&mut b, "", &[y]);
+        b
+    };
+    for (t, shape) in
+        [(DType::F16, [1, 3000, 16]), (DType::F16, [3, 700, 24]), (DType::F32, [2, 513, 17]), (DType::F16, [5, 70, 31])]
+    {
+        outputs(&sums(t, shape, 1), &format!("sums of {t} {shape:?}"), 0.0);
+    }
+    for target in [barewave_isa::Target::GFX90A, barewave_isa::Target::GFX942, barewave_isa::Target::GFX950] {
+        let b = sums(DType::F16, [1, 1 << 18, 16], 1);
+        let graph = barewave::graph::fuse(&b.model, &Default::default()).unwrap();
+        let compiled = barewave::compile::compile(&graph, target).unwrap();
+        assert_eq!(compiled.plan().launches.len(), 3, "{target}");
+    }
+}
+
 /// Gathers along the last dimension, of whose neighbours tables are read together: known ones, and given ones that count from the end.
 #[test]
 fn neighbours_by_tables() {
