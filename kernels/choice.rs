@@ -44,6 +44,8 @@ pub(super) struct Extents {
     pub apart: bool,
     /// They are stored several at a time ([`gemm::stores_together`](super::gemm::stores_together)).
     pub in_rows: bool,
+    /// Which operands transposing loads may bring, by tiles that end where these do: their lines lie along the width.
+    pub transposed: [bool; 2],
     /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
     /// the width.
     pub lines: bool,
@@ -251,7 +253,7 @@ fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Exte
             return machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks, tile, split));
         }
         let (clocks, split) = machine.time(e, (&tile, &round), min_n, tuned.parts as usize);
-        (split.count == tuned.parts).then_some((clocks, tile, split))
+        (split.count == tuned.parts && clocks.is_finite()).then_some((clocks, tile, split))
     };
     let found: Vec<Timed> = all.filter_map(of).collect();
     if found.is_empty() { Err(tuned.into()) } else { Ok(found) }

@@ -150,6 +150,7 @@ impl Columns {
             shares: false,
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
+            transposed: [false; 2],
             sparse: None,
             scaled: false,
             lines: self.has_lines(cx, conv),

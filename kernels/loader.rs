@@ -11,6 +11,7 @@ mod gathered;
 mod packing;
 mod patches;
 pub(super) mod tally;
+mod transposed;
 
 use super::error::{Reason, Res};
 use super::expr;
@@ -27,11 +28,14 @@ pub(super) use gathered::{Gather, GatherSource, gather, gather_shape};
 use packing::TurnedBytes;
 pub(super) use packing::{gather_word, turn_bytes};
 pub(super) use patches::{PatchSource, Patches, patches};
+pub(super) use transposed::{COLUMNS, Transposed, is_of_whole_loads, loads_transposed, transposed};
 
 /// How a tile of an operand is read.
 pub(super) enum Loader {
     /// Neighbours along the width are neighbours in memory.
     Wide(Wide),
+    /// The same, transposed on their way.
+    Transposed(Transposed),
     /// Neighbours along k are neighbours in memory.
     Deep(Deep),
     /// Columns of a convolution's input, gathered.
@@ -396,6 +400,7 @@ impl Loader {
     fn common(&self) -> &Common {
         match self {
             Loader::Wide(l) => &l.common,
+            Loader::Transposed(l) => &l.common,
             Loader::Deep(l) => &l.common,
             Loader::Gather(l) => &l.common,
             Loader::Patches(l) => &l.common,
@@ -413,6 +418,7 @@ impl Loader {
     pub fn go_to(&mut self, b: &mut Builder, base: u32) {
         let common = match self {
             Loader::Wide(l) => &mut l.common,
+            Loader::Transposed(l) => &mut l.common,
             Loader::Deep(l) => &mut l.common,
             Loader::Gather(l) => &mut l.common,
             Loader::Patches(l) => &mut l.common,
@@ -425,7 +431,7 @@ impl Loader {
         let (common, src, way) = match self {
             Loader::Wide(l) => (&l.common, &l.src, &mut l.sideways),
             Loader::Deep(l) => (&l.common, &l.src, &mut l.sideways),
-            Loader::Gather(_) | Loader::Patches(_) => return,
+            Loader::Transposed(_) | Loader::Gather(_) | Loader::Patches(_) => return,
         };
         let column = fragment::coordinate(b, &common.share, item, fragment::col, 1, None);
         *way = Some(Sideways { column, width, step: tile * src.w_stride * common.types.stored_bytes() });
@@ -456,6 +462,7 @@ impl Loader {
     pub fn issue(&mut self, b: &mut Builder, k: Part) {
         match self {
             Loader::Wide(l) => l.issue(b, k),
+            Loader::Transposed(l) => l.issue(b, k),
             Loader::Deep(l) => l.issue(b, k),
             Loader::Gather(l) => l.issue(b),
             Loader::Patches(l) => l.issue(b, k),
@@ -465,6 +472,7 @@ impl Loader {
     pub fn commit(&self, b: &mut Builder, base: u32) {
         match self {
             Loader::Wide(l) => l.commit(b, base),
+            Loader::Transposed(l) => l.commit(b, base),
             Loader::Deep(l) => l.commit(b, base),
             Loader::Gather(l) => l.commit(b, base),
             Loader::Patches(l) => l.commit(b, base),

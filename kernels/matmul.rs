@@ -32,6 +32,9 @@ pub(super) fn extents(cx: &Cx) -> Extents {
     // What a round takes of cells lies together.
     let [left, right] = [0, 1].map(|i| deep[i] && sparse.is_none_or(|s| s.side != i));
     let deep = (left, right);
+    let along = [(r - 1, r - 2), (r - 2, r - 1)];
+    let whole = sparse.is_none() && [0, 1].iter().all(|i| has_whole_lines(cx, *i, along[*i]));
+    let transposed = [0, 1].map(|i| whole && ![left, right][i] && comes_transposed(cx, i, along[i]));
     Extents {
         batches: out.dims[..r - 2].iter().product(),
         m,
@@ -46,8 +49,9 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         apart: gemm::stores_apart(cx, &walk(r, m)),
         in_rows: gemm::stores_together(cx, &walk(r, m)),
         sparse: sparse.map(|s| s.side),
+        transposed,
         scaled: scaled(cx).is_some(),
-        lines: [(r - 1, r - 2), (r - 2, r - 1)].into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
+        lines: along.into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
 }
 
@@ -111,6 +115,25 @@ fn has_lines(cx: &Cx, number: usize, along: (usize, usize)) -> bool {
     let whole = if deep { WIDEST as usize / t.size() } else { 4 };
     let strides = view.strides[line] == 1 && view.strides[other] > 1;
     (deep || number > 0) && strides && view.dims[line].is_multiple_of(whole) && lines_are_aligned(t, view, line)
+}
+
+/// Lines of an operand with a depth and a width along these dimensions are whole loads, and begin where these may.
+fn has_whole_lines(cx: &Cx, number: usize, along: (usize, usize)) -> bool {
+    let (view, size) = (&cx.step.inputs[number].view, cx.dtype(Arg::Input(number)).size());
+    let deep = view.strides[along.0] == 1 && view.strides[along.1] != 1;
+    let line = if deep { along.0 } else { along.1 };
+    let whole = |elements: i64| (elements * size as i64) % i64::from(WIDEST) == 0;
+    let others = (0..view.rank()).filter(|d| *d != line && view.dims[*d] > 1);
+    view.strides[line] == 1
+        && whole(view.dims[line] as i64)
+        && whole(view.offset)
+        && others.into_iter().all(|d| view.strides[d] >= 0 && whole(view.strides[d]))
+}
+
+/// The target has transposing loads for an operand whose lines lie along the width.
+fn comes_transposed(cx: &Cx, number: usize, along: (usize, usize)) -> bool {
+    let (stride, size) = (cx.step.inputs[number].view.strides[along.0], cx.dtype(Arg::Input(number)).size());
+    u32::try_from(stride).is_ok_and(|apart| loader::loads_transposed(cx.target, size as u32, apart))
 }
 
 /// The tiles that are considered for it.
@@ -442,6 +465,10 @@ impl Operand {
     ) -> Res<Loader> {
         let src = self.source(w, cx, (depth, part, each), first, batch, tile)?;
         let item = w.b.workitem_id();
+        if tile.is_transposed(self.number) {
+            let loader = loader::transposed(&mut w.b, src, tile, width, item);
+            return loader.ok_or(Reason::Malformed("transposing loads that the target has not"));
+        }
         let together = self.together(cx, tile, depth, anywhere);
         Ok(loader::dense_together(&mut w.b, src, tile, (width, Order::PLAIN), together, item))
     }

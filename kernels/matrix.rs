@@ -13,6 +13,7 @@
 use super::choice::{self, Extents, Machine, Round};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
+use super::loader::{COLUMNS, is_of_whole_loads};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use crate::graph::fused::Scaled;
@@ -39,6 +40,8 @@ pub(super) struct MatrixForm {
     /// Both operands have scales for blocks, which are operands of the instruction. What shares one it has in cells of all groups of lanes,
     /// one behind the other.
     pub scaled: bool,
+    /// Operands that transposing loads bring ([`loader`](super::loader)).
+    pub transposed: [bool; 2],
 }
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
@@ -150,35 +153,81 @@ pub(super) fn candidates(
         if depth == DEEPEST && !(spread && loaded_words(&tile, e) <= FEW_LOADED) {
             continue;
         }
-        let operands = [tile_m, tile_n].into_iter().enumerate();
-        let of_words = |o: usize, width: u32| match tile.has_words(o) {
-            true => Layout::most(&tile.of_words(), width),
-            false => 0,
-        };
-        let one = operands.map(|(o, width)| Layout::most(&tile.of_operand(o), width) + of_words(o, width)).sum::<u32>();
-        let lds_bytes = target.info().lds_bytes;
-        // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
-        // rounds with two.
-        let groups = e.batches * e.m.div_ceil(tile_m as usize) * e.n.div_ceil(tile_n as usize);
-        let few = e.k <= FEW_ROUNDS * k as usize && groups >= 2 * target.cus() as usize;
-        let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
-        let buffers = if in_turn && few || spread && 2 * one > lds_bytes { 1 } else { 2 };
-        let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
-        let threads = tile.threads();
-        let own = k / run;
-        // A wave's lanes gather from one row.
-        let passes = (threads / tile_n).max(1);
-        let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
-        if lds > lds_bytes || !can_load(&tile) || tile_n < min_n || !gathers {
-            continue;
-        }
-        let round = form.round(target, &tile, machine, e, (lds, spread));
-        let accumulated = if form.sums_are_apart(target, &tile) { tile.sums() } else { 0 };
-        if machine.holds(&round, accumulated) {
-            found.push((tile, round));
+        for tile in tile.ways_to_come(e) {
+            let operands = [tile_m, tile_n].into_iter().enumerate();
+            let of_words = |o: usize, width: u32| match tile.has_words(o) {
+                true => Layout::most(&tile.of_words(), width),
+                false => 0,
+            };
+            let of_cells = |o: usize, width: u32| match tile.is_transposed(o) {
+                true => Layout::deep(&tile, width).bytes(tile.k),
+                false => Layout::most(&tile.of_operand(o), width),
+            };
+            let one = operands.map(|(o, width)| of_cells(o, width) + of_words(o, width)).sum::<u32>();
+            let lds_bytes = target.info().lds_bytes;
+            // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
+            // rounds with two.
+            let groups = e.batches * e.m.div_ceil(tile_m as usize) * e.n.div_ceil(tile_n as usize);
+            let few = e.k <= FEW_ROUNDS * k as usize && groups >= 2 * target.cus() as usize;
+            let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
+            // Pieces of lines take the first level longer than is waited for with one.
+            let few = few && !tile.is_transposed(0) && !tile.is_transposed(1);
+            let buffers = if in_turn && few || spread && 2 * one > lds_bytes { 1 } else { 2 };
+            let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
+            let threads = tile.threads();
+            let own = k / run;
+            // A wave's lanes gather from one row.
+            let passes = (threads / tile_n).max(1);
+            let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
+            if lds > lds_bytes || !can_load(&tile) || tile_n < min_n || !gathers {
+                continue;
+            }
+            let round = form.round(target, &tile, machine, e, (lds, spread));
+            let accumulated = if form.sums_are_apart(target, &tile) { tile.sums() } else { 0 };
+            if machine.holds(&round, accumulated) {
+                found.push((tile, round));
+            }
         }
     }
     found
+}
+
+impl Tile {
+    /// The same with transposing loads for some of the operands that may have them and that it divides in whole tiles, or for none.
+    fn ways_to_come(self, e: &Extents) -> impl Iterator<Item = Tile> {
+        let whole = |o: usize, width: u32, all: usize| {
+            let tiles = all.is_multiple_of(width as usize) && e.k.is_multiple_of(self.k as usize);
+            e.transposed[o] && tiles && is_of_whole_loads(&self, width)
+        };
+        let may = match self.form {
+            Form::Matrix(form) if !form.op.shape.sparse && !form.scaled => {
+                [whole(0, self.m, e.m), whole(1, self.n, e.n)]
+            }
+            _ => [false; 2],
+        };
+        let all = [[true, true], [false, true], [true, false], [false, false]].into_iter();
+        all.filter(move |t| (0..2).all(|o| may[o] || !t[o])).map(move |transposed| match self.form {
+            Form::Matrix(form) => Tile { form: Form::Matrix(MatrixForm { transposed, ..form }), ..self },
+            _ => self,
+        })
+    }
+
+    /// Bytes per k of the lines that transposing loads ask the first-level cache for: each has 32 columns of a line. 0 where it has none.
+    fn lines_transposed(&self, machine: &Machine) -> u32 {
+        let of = |(o, width): (usize, u32)| if self.is_transposed(o) { width / COLUMNS * machine.line } else { 0 };
+        [self.m, self.n].into_iter().enumerate().map(of).sum()
+    }
+
+    /// Cycles of a SIMD per k for putting words together of operands that could come transposed, but do not.
+    fn packing(&self, machine: &Machine, e: &Extents) -> f64 {
+        let bytes = self.types.bytes();
+        let instructions = f64::from(2 / bytes);
+        let of = |(o, width): (usize, u32)| match e.transposed[o] && !self.is_transposed(o) {
+            true => f64::from(width * bytes) / 4.0 * instructions / f64::from(machine.lanes()) * machine.issue,
+            false => 0.0,
+        };
+        [self.m, self.n].into_iter().enumerate().map(of).sum()
+    }
 }
 
 /// Rows and columns of a tile as they are loaded: lines along the width are as long as a power of two.
@@ -223,7 +272,8 @@ impl MatrixForm {
         let (types, (down, across)) = (tile.types, self.waves);
         let busy = self.clocks(target);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
-        let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy;
+        let packing = tile.packing(machine, e);
+        let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy + packing;
         let [held_m, held_n] = e.held(bytes);
         let read = f64::from(tile.m / down) * held_m + f64::from(tile.n / across) * held_n;
         let reads = read * f64::from(down * across) * bytes / machine.lds;
@@ -231,6 +281,15 @@ impl MatrixForm {
         let [moved_m, moved_n] = loaded_widths(tile, e).map(f64::from);
         let moves = (moved_m * held_m + moved_n * held_n) * bytes / 16.0;
         let loaded = machine.loaded(tile, e);
+        // Of lines of which loads take pieces the first level gives all.
+        let given = match tile.lines_transposed(machine) {
+            0 => loaded,
+            lines => {
+                let others = [(0, tile.m), (1, tile.n)].into_iter().filter(|(o, _)| !tile.is_transposed(*o));
+                let others: u32 = others.map(|(_, width)| width * types.bytes()).sum();
+                lines + others
+            }
+        };
         let own = tile.m * tile.n / tile.threads();
         // Sums, unless they are in a file of their own, operands of steps, and what is loaded.
         let t = target.info();
@@ -271,7 +330,7 @@ impl MatrixForm {
             spread,
             meetings,
             loaded,
-            given: loaded,
+            given,
             own,
             vgprs,
             lds,
@@ -398,7 +457,15 @@ impl MatrixForm {
 
     /// A single wave that multiplies with an instruction; none where its operands do not agree.
     pub fn new(instruction: Op, op: MatrixOp) -> Option<MatrixForm> {
-        let form = MatrixForm { instruction, op, waves: (1, 1), swapped: false, in_rows: false, scaled: false };
+        let form = MatrixForm {
+            instruction,
+            op,
+            waves: (1, 1),
+            swapped: false,
+            in_rows: false,
+            scaled: false,
+            transposed: [false; 2],
+        };
         let d = op.fragment(Operand::D)?;
         let down = |b: usize| d.position.get(b) == Some(&Step { row: 1 << b, col: 0 });
         form.is_usable().then_some(MatrixForm { swapped: down(0) && down(1), ..form })

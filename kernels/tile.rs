@@ -131,6 +131,11 @@ impl Tile {
         }
     }
 
+    /// Transposing loads bring an operand.
+    pub fn is_transposed(&self, operand: usize) -> bool {
+        matches!(self.form, Form::Matrix(f) if f.transposed.get(operand) == Some(&true))
+    }
+
     /// The tile of an operand, as deep as what it holds.
     pub fn of_operand(&self, operand: usize) -> Tile {
         if self.sparse() == Some(operand) { Tile { k: self.k / 2, ..*self } } else { *self }

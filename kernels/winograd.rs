@@ -181,6 +181,7 @@ fn extents(cx: &Cx) -> Extents {
         shares: false,
         apart: false,
         in_rows: false,
+        transposed: [false; 2],
         sparse: None,
         scaled: false,
         lines: false,

@@ -538,6 +538,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             shares: true,
             apart: false,
             in_rows: false,
+            transposed: [false; 2],
             sparse: None,
             scaled: false,
             lines: false,

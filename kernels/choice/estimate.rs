@@ -386,6 +386,10 @@ impl Machine {
             let ending = results as f64 / (f64::from(self.target.cus()) * slots);
             clocks += ending.max(1.0) * self.expressed(e, round);
         }
+        // Transposing loads know no end of the depth.
+        if own * count != rounds && (tile.is_transposed(0) || tile.is_transposed(1)) {
+            clocks = f64::INFINITY;
+        }
         (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None })
     }
 

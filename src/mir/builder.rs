@@ -521,6 +521,17 @@ impl Builder {
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
         self.last_policy(self.policies[0]);
     }
+    /// A load of global memory (not by a descriptor) into a register: at `base`, a pair that lies in the buffer, plus `voff` and `imm`,
+    /// in bytes.
+    pub fn load_from_into(&mut self, op: Op, dst: Part, buf: Buffer, voff: Part, base: Part, imm: u32) {
+        let mut mods = Mods::new();
+        if imm > 0 {
+            mods.set(ModName::Offset, imm as i32);
+        }
+        let srcs = [voff.into(), base.into()];
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
+        self.last_policy(self.policies[0]);
+    }
     /// Store counterpart of [`Builder::load_op`].
     pub fn store_op(
         &mut self,

@@ -166,9 +166,16 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
             has: (inst.dsts.len(), inst.srcs.len()),
         });
     }
+    let srcs = inst.srcs.iter().zip(info.srcs);
+    // Beside a scalar address a vector one is an offset.
+    let is_offset = srcs.clone().any(|(o, s)| s.name == "saddr" && *o != Opnd::Off);
     let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
-    for (o, slot, is_dst) in dsts.chain(inst.srcs.iter().zip(info.srcs).map(|(o, s)| (o, s, false))) {
-        check_operand(f, o, slot, operand_dwords(op, slot, &inst.mods), is_dst)?;
+    for (o, slot, is_dst) in dsts.chain(srcs.map(|(o, s)| (o, s, false))) {
+        let dwords = match is_offset && slot.name == "vaddr" {
+            true => 1,
+            false => operand_dwords(op, slot, &inst.mods),
+        };
+        check_operand(f, o, slot, dwords, is_dst)?;
     }
     Ok(())
 }

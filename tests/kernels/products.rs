@@ -6,6 +6,7 @@
 use crate::support::build::{Builder, int, ints};
 use crate::support::device;
 use crate::support::drawn;
+use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -32,8 +33,8 @@ impl Product {
         }
     }
 
-    /// Runs it on a target and compares every `stride`-th element. Gives the grid of its launch.
-    fn check(&self, target: &str, seed: u64, stride: usize) -> [u32; 3] {
+    /// The product as a graph, its builder and its factors.
+    fn graph(&self, seed: u64) -> (FusedGraph, Builder, [HostTensor; 2]) {
         let [batches, m, n, k] = self.extents;
         let mut b = Builder::new(17, seed);
         let mut side = |rows: usize, cols: usize, turned: bool| {
@@ -61,7 +62,13 @@ impl Product {
             out
         };
         b.output(&out);
-        let graph = fuse(&b.model, &Options::default()).unwrap();
+        (fuse(&b.model, &Options::default()).unwrap(), b, [x, y])
+    }
+
+    /// Runs it on a target and compares every `stride`-th element. Gives the grid of its launch.
+    fn check(&self, target: &str, seed: u64, stride: usize) -> [u32; 3] {
+        let [batches, m, n, k] = self.extents;
+        let (graph, b, [x, y]) = self.graph(seed);
         let (mut session, compiled) =
             device::session(&graph, target, true).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
         let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
@@ -240,6 +247,34 @@ fn tiles_that_fill_a_device() {
         let product = Product { extents: [units, rows - 9, 4 * 256 - 3, depth], turned, dtype };
         let grid = product.check(target, 7, 997);
         assert_eq!(grid.iter().product::<u32>(), 4 * units as u32, "{target} {product:?}");
+    }
+}
+
+/// Lines along the width that are whole tiles come by transposing loads, also of several products, and where workgroups share the depth.
+#[test]
+fn whole_tiles_by_transposing_loads() {
+    for (i, target) in ["gfx1200", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
+            for (l, turned) in [[false, false], [true, false], [true, true]].into_iter().enumerate() {
+                let deep = [1, 64, 128, 4096];
+                let all = [[1, 256, 384, 256], [3, 128, 256, 192], deep, [1, 128, 64, 640], [2, 256, 256, 128]];
+                for extents in [all[(i + j + l) % 5], all[(i + j + l + 2) % 5]] {
+                    if drawn(&format!("transposing loads {target} {dtype} {turned:?} {extents:?}")) {
+                        Product { extents, turned, dtype }.check(target, i as u64 + 5, 3);
+                    }
+                }
+                let (graph, ..) = Product { extents: [1, 1024, 1024, 512], turned, dtype }.graph(1);
+                let of = Target::parse(target).unwrap();
+                let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "product");
+                let machine = barewave::passes::compile(kernels.unwrap()[0].function.clone()).unwrap();
+                let text = barewave::passes::listing::listing(&machine);
+                assert!(text.contains("global_load_tr_b"), "{target} {dtype} {turned:?}:\n{text}");
+            }
+        }
+    }
+    let floats = [DType::F8E4M3, DType::F8E5M2];
+    for (i, turned) in [[false, false], [true, false], [true, true]].into_iter().enumerate() {
+        scaled_product("gfx1201", floats, [1 + i % 2, 128, 256, 192], turned, (i, false));
     }
 }
 
