@@ -86,6 +86,10 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let item = w.b.workitem_id();
     let base = w.b.mul(group, per_group);
     let first = w.b.add(base, item);
+    // Where the result lies as workitems are numbered, their places are an offset apart. Of many neighbours few instructions are saved.
+    let bytes = width * cx.dtype(Arg::Output).size();
+    let dense = (width <= 2 && out.is_plain() && out.view.is_dense()).then(|| w.b.mul(first, bytes as u32));
+    let start = (out.view.offset * (bytes / width) as i64) as u32;
     let mut places = Vec::new();
     for round in 0..rounds as u32 {
         let index = if round > 0 { w.b.add(first, round * WORKGROUP) } else { first };
@@ -98,7 +102,10 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         let mut known = Vec::new();
         let operands = (0..cx.step.inputs.len()).map(|i| load(&mut w, cx, i, &coords, width, &mut known));
         let operands = operands.collect::<Res<Vec<_>>>()?;
-        let mut at = address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords);
+        let mut at = match dense {
+            Some(_) => Offset { reg: dense, imm: start + round * WORKGROUP * bytes as u32 },
+            None => address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords),
+        };
         if !groups.is_multiple_of(per_group as usize) {
             let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(groups as u32).into(), index.into()]);
             let reg = at.vector(&mut w.b);

@@ -261,6 +261,21 @@ fn running_sums_of_few_columns() {
     }
 }
 
+/// Coordinates of a padded image's elements are not multiplied out again to where they are stored.
+#[test]
+fn dense_results_are_stored_one_behind_the_other() {
+    let mut b = Builder::new(17, 6);
+    let x = small(&mut b, DType::I8, &[16384, 2, 64, 64]);
+    let pads = b.constant(HostTensor::from_f64(DType::I64, &[8], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]));
+    let y = b.node("Pad", &[&x, &pads], &[]);
+    b.output(&y);
+    let graph = barewave::graph::fuse(&b.model, &Default::default()).unwrap();
+    let compiled = barewave::compile::compile(&graph, barewave_isa::Target::GFX906).unwrap();
+    // Of 16 places, with two divisions, a load and a store each.
+    let instructions = compiled.plan().kernels[0].instructions;
+    assert!(instructions < 16 * 25, "{instructions} instructions");
+}
+
 /// Gathers along the last dimension, of whose neighbours tables are read together: known ones, and given ones that count from the end.
 #[test]
 fn neighbours_by_tables() {
