@@ -205,7 +205,7 @@ impl Tile {
             }
             _ => [false; 2],
         };
-        let all = [[true, true], [false, true], [true, false], [false, false]].into_iter();
+        let all = [[false, false], [true, false], [false, true], [true, true]].into_iter();
         all.filter(move |t| (0..2).all(|o| may[o] || !t[o])).map(move |transposed| match self.form {
             Form::Matrix(form) => Tile { form: Form::Matrix(MatrixForm { transposed, ..form }), ..self },
             _ => self,
@@ -222,7 +222,8 @@ impl Tile {
     fn packing(&self, machine: &Machine, e: &Extents) -> f64 {
         let bytes = self.types.bytes();
         let instructions = f64::from(2 / bytes);
-        let of = |(o, width): (usize, u32)| match e.transposed[o] && !self.is_transposed(o) {
+        let whole = [(e.m, self.m), (e.n, self.n), (e.k, self.k)].map(|(all, of)| all.is_multiple_of(of as usize));
+        let of = |(o, width): (usize, u32)| match e.transposed[o] && whole[o] && whole[2] && !self.is_transposed(o) {
             true => f64::from(width * bytes) / 4.0 * instructions / f64::from(machine.lanes()) * machine.issue,
             false => 0.0,
         };
