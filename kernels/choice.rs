@@ -173,7 +173,7 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> 
 
 /// The tile that takes least time for a product, and how its depth is shared: as the tuning says, else by the estimate.
 pub(super) fn choose(target: Target, tuning: &Tuning, types: Types, e: &Extents, min_n: u32) -> Res<(Tile, Split)> {
-    choose_among(target, tuning, types, e, min_n, None)
+    choose_among(target, tuning, types, e, min_n, None).map(|(_, tile, split)| (tile, split))
 }
 
 /// Clocks that the quickest tile for a product takes, and which it is. What comes behind the product in the same kernel takes `more`
@@ -226,7 +226,7 @@ pub(super) fn choose_among(
     e: &Extents,
     min_n: u32,
     method: Option<Method>,
-) -> Res<(Tile, Split)> {
+) -> Res<Timed> {
     let machine = Machine::of(target);
     let all = match tuned(tuning, target, &types, e) {
         Some(tuned) if tuned.way == Way::Winograd => {
@@ -242,7 +242,7 @@ pub(super) fn choose_among(
             }
         },
     };
-    best(&machine, e, all.into_iter()).map(|(_, tile, split)| (tile, split))
+    best(&machine, e, all.into_iter())
 }
 
 /// The forms of a tile that a tuning asks for.

@@ -164,17 +164,32 @@ impl Columns {
     }
 }
 
-/// Few channels of a few taps have a kernel without tiles.
-fn is_direct(types: &Types, conv: &Conv, e: &Extents) -> bool {
+/// So many input channels may be too many for a workitem.
+const LONG: usize = 16;
+
+/// Tiles are taken where they need so much less time: both are estimates.
+const WORTH: f64 = 0.8;
+
+/// Few channels of a few taps have a kernel without tiles, but for those of many input channels for which tiles are quicker.
+fn is_direct(cx: &Cx, types: Types, conv: &Conv) -> bool {
     let computed = types.compute.is_float() || types.storage == Type::I8;
-    let taps: usize = conv.window.kernel.iter().product();
-    e.m <= 4 && taps <= DIRECT_TAPS && computed && conv.also.is_empty()
+    let (weights, taps) = (&cx.step.inputs[1].view, conv.window.kernel.iter().product::<usize>());
+    if weights.dims[0] / conv.groups > 4 || taps > DIRECT_TAPS || !computed || !conv.also.is_empty() {
+        return false;
+    }
+    if weights.dims[1] < LONG || !adds(cx, conv) {
+        return true;
+    }
+    let columns = Columns::of(cx, conv, types);
+    let (e, least) = (columns.extents(cx, conv), columns.least_width(cx, conv));
+    let tiles = choice::choose_among(cx.target, cx.tuning, types, &e, least, winograd::method(cx, conv));
+    tiles.map_or(true, |(clocks, ..)| clocks > WORTH * direct::clocks(cx, conv))
 }
 
 /// The tiles that are considered for it.
 pub(super) fn candidates(cx: &Cx, conv: &Conv) -> Res<Option<Considered>> {
     let types = gemm::types(cx)?;
-    if is_direct(&types, conv, &Columns::Image.extents(cx, conv)) {
+    if is_direct(cx, types, conv) {
         return Ok(None);
     }
     let columns = Columns::of(cx, conv, types);
@@ -188,7 +203,7 @@ pub(super) fn begins(cx: &Cx) -> bool {
     let f32 = |i: usize| cx.dtype(Arg::Input(i)) == DType::F32;
     let forward = cx.step.inputs[0].view.strides.iter().all(|s| *s >= 0);
     let all = (0..cx.step.kind.operands()).all(f32) && forward && Columns::Image.least_width(cx, conv) == 1;
-    all && gemm::types(cx).is_ok_and(|types| !is_direct(&types, conv, &Columns::Image.extents(cx, conv)))
+    all && gemm::types(cx).is_ok_and(|types| !is_direct(cx, types, conv))
 }
 
 /// What the kernel computes can be added up in it: the gather's masks have a bit for each coordinate of a window, and nothing is
@@ -202,7 +217,7 @@ pub(super) fn adds(cx: &Cx, conv: &Conv) -> bool {
 pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let groups = conv.groups;
     let types = gemm::types(cx)?;
-    if is_direct(&types, conv, &Columns::Image.extents(cx, conv)) {
+    if is_direct(cx, types, conv) {
         return direct::lower(cx, conv);
     }
     let columns = Columns::of(cx, conv, types);
@@ -218,7 +233,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         }
     }
     let (method, least) = (winograd::method(cx, conv), columns.least_width(cx, conv));
-    let (tile, split) = choice::choose_among(cx.target, cx.tuning, types, &extents, least, method)?;
+    let (_, tile, split) = choice::choose_among(cx.target, cx.tuning, types, &extents, least, method)?;
     if let Form::Winograd { .. } = tile.form {
         return winograd::lower(cx, conv, &tile, &split);
     }

@@ -3,7 +3,10 @@
 //! (of types other than f32 in vector registers, each loaded for all lanes at once). Bytes are summed in 32-bit integers.
 //!
 //! Windows of positions below each other overlap: what several of them need is loaded once. Lanes have neighbours of a row, so their
-//! loads lie together. Sums are in the order of the window however many positions there are.
+//! loads lie together. Small windows of some input channels are loaded together, so that their loads are waited for once. Sums are in the order of
+//! channels and window however many positions and channels that is.
+//!
+//! A workitem walks all input channels: where these are many and positions few, tiles whose depth is shared are quicker ([`clocks`]).
 
 use super::address::Offset;
 use super::choice::Machine;
@@ -60,30 +63,39 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let sums: Vec<Part> = (0..below.count).map(|_| zero(&mut w)).collect();
     let at = w.b.s(1);
     w.b.copy_into(at, start);
-    let last = (inputs as u32).max(1);
+    let together = together(cx, conv, &below);
+    let rounds = ((inputs / together) as u32).max(1);
+    let step = (x.strides[1] * bytes as i64) as u32;
     let body = |w: &mut Writer| {
-        let loaded: Vec<Part> = (0..taps).map(|i| source.load(w, t, i)).collect();
+        let loaded: Vec<Part> = (0..together * taps).map(|i| source.load(w, t, i)).collect();
         let all: usize = whole.kernel.iter().product();
-        let element = |w: &mut Writer, i: usize| {
-            let voff = taps_at.offset(w, i);
-            match values::stored(t) == ty {
-                _ if is_bytes => {
-                    let x = w.b.load_op(op::BUFFER_LOAD_SBYTE, buf, voff, at, 0);
-                    flipped(w, x, conv.flip)
-                }
-                true => w.b.load(buf, ty.dwords(), voff, at, 0),
-                false => {
-                    let raw = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, voff, at, 0);
-                    w.b.convert(values::stored(t), ty, raw)
-                }
+        let element = |w: &mut Writer, at: Part, voff: Part| match values::stored(t) == ty {
+            _ if is_bytes => {
+                let x = w.b.load_op(op::BUFFER_LOAD_SBYTE, buf, voff, at, 0);
+                flipped(w, x, conv.flip)
+            }
+            true => w.b.load(buf, ty.dwords(), voff, at, 0),
+            false => {
+                let raw = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, voff, at, 0);
+                w.b.convert(values::stored(t), ty, raw)
             }
         };
-        // Those of one position are added as they come.
-        let shared: Vec<Part> = if below.count > 1 { (0..all).map(|i| element(w, i)).collect() } else { Vec::new() };
+        // Those of one position and channel are added as they come.
+        let mut shared: Vec<Part> = Vec::new();
+        if below.count * together > 1 {
+            let places: Vec<Part> = (0..all).map(|i| taps_at.offset(w, i)).collect();
+            for channel in 0..together as u32 {
+                let at = if channel > 0 { w.b.add(at, channel * step) } else { at };
+                shared.extend(places.iter().map(|place| element(w, at, *place)));
+            }
+        }
         for (i, weight) in loaded.iter().enumerate() {
             for (n, &sum) in sums.iter().enumerate() {
-                let place = below.element(window, &whole, i, n);
-                let v = shared.get(place).copied().unwrap_or_else(|| element(w, place));
+                let place = below.element(window, &whole, i % taps, n);
+                let v = shared.get(i / taps * all + place).copied().unwrap_or_else(|| {
+                    let place = taps_at.offset(w, place);
+                    element(w, at, place)
+                });
                 if is_bytes {
                     w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[v.into(), (*weight).into(), sum.into()]);
                 } else {
@@ -91,14 +103,13 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
                 }
             }
         }
-        let step = (x.strides[1] * bytes as i64) as u32;
-        w.b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), step.into()]);
-        source.advance(w, (taps * bytes) as u32);
+        w.b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), (together as u32 * step).into()]);
+        source.advance(w, (together * taps * bytes) as u32);
     };
-    if last == 1 {
+    if rounds == 1 {
         body(&mut w);
     } else {
-        super::reduce::scalar_loop(&mut w, "channel", last, |w, _| {
+        super::reduce::scalar_loop(&mut w, "channel", rounds, |w, _| {
             body(w);
             Ok(())
         })?;
@@ -142,6 +153,38 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     Ok(vec![w.finish(grid, 2 * (out.len() * inputs * taps) as u64)])
 }
 
+/// Elements of some channels that are loaded together at most, and how many channels are tried.
+const TOGETHER: usize = 32;
+const CHANNELS: [usize; 3] = [8, 4, 2];
+
+/// Input channels whose windows are loaded together: one where the waves of a SIMD have as much to do as memory takes to answer.
+fn together(cx: &Cx, conv: &Conv, below: &Below) -> usize {
+    let machine = Machine::of(cx.target);
+    if below.waves(cx) * below.of_channel(conv) as f64 * machine.issue >= machine.dram {
+        return 1;
+    }
+    let (inputs, elements) = (cx.step.inputs[1].view.dims[1], below.elements(&conv.window));
+    let fits = |n: &usize| inputs >= *n && inputs.is_multiple_of(*n) && n * elements <= TOGETHER;
+    CHANNELS.into_iter().find(fits).unwrap_or(1)
+}
+
+/// Waves of a SIMD that hide each other's waits at most.
+const RESIDENT: f64 = 8.0;
+
+/// Clocks of the kernel, about, without its launch: waves of a SIMD take turns, and each waits for memory once for the channels that it loads
+/// together.
+pub(super) fn clocks(cx: &Cx, conv: &Conv) -> f64 {
+    let (machine, below) = (Machine::of(cx.target), below(cx, conv));
+    let inputs = cx.step.inputs[1].view.dims[1];
+    let of_simd = below.waves(cx).ceil();
+    let resident = of_simd.min(RESIDENT);
+    let rounds = inputs.div_ceil(together(cx, conv, &below)) as f64;
+    let issued = below.instructions(conv, inputs) as f64 * machine.issue;
+    let turn = (rounds * machine.dram + issued).max(resident * issued);
+    let bytes = [cx.step.inputs[0].tensor, cx.step.output.tensor].map(|x| cx.graph.tensor(x).bytes() as f64);
+    machine.ends + (turn * (of_simd / resident).ceil()).max(bytes.iter().sum::<f64>() / machine.memory)
+}
+
 /// Positions below each other that a workitem computes.
 struct Below {
     /// How many.
@@ -154,9 +197,9 @@ struct Below {
 /// at least.
 const BELOW: [usize; 2] = [4, 2];
 const LOADED: usize = 64;
-const WAVES: usize = 6;
+const WAVES: f64 = 6.0;
 /// The same where a workitem walks several channels.
-const WAVES_OF_LONG: usize = 4;
+const WAVES_OF_LONG: f64 = 4.0;
 
 /// Several positions are computed by a workitem where that takes so much less work, and where memory is not what takes nearly the
 /// longest: workgroups of several rows share more of their lines with others.
@@ -177,29 +220,20 @@ fn below(cx: &Cx, conv: &Conv) -> Below {
     if window.dilations[dim] != 1 || window.strides[dim] >= window.kernel[dim] {
         return alone;
     }
-    let elements = |below: &Below| below.window(window).kernel.iter().product::<usize>();
-    // Lanes of all workgroups, with those that have nothing to do.
-    let lanes = |below: &Below| {
-        let positions = below.blocks(out).dims[2..].iter().product();
-        lanes_of(positions, workgroup(positions, t.wave_size)) * out.dims[0] * out.dims[1]
-    };
-    let work = |below: &Below| {
-        let taps: usize = window.kernel.iter().product();
-        let own =
-            inputs * (PER_LOADED * elements(below) + (below.count + 1) * taps) + PER_RESULT * below.count + AROUND;
-        (lanes(below) * own) as f64
-    };
+    let work = |below: &Below| (below.lanes(cx) * below.instructions(conv, inputs)) as f64;
     let machine = Machine::of(cx.target);
-    let (simds, waves) = ((cx.target.cus() * t.simds) as usize, |below: &Below| lanes(below) / t.wave_size as usize);
-    let issued = work(&alone) / f64::from(t.wave_size) * machine.issue / simds as f64;
-    let begun = waves(&alone) as f64 * machine.dispatch;
+    let simds = f64::from(cx.target.cus() * t.simds);
+    let issued = work(&alone) / f64::from(t.wave_size) * machine.issue / simds;
+    let begun = alone.waves(cx) * simds * machine.dispatch;
     let bytes = [cx.step.inputs[0].tensor, cx.step.output.tensor].map(|x| cx.graph.tensor(x).bytes() as f64);
     if issued.max(begun) < OF_MEMORY * bytes.iter().sum::<f64>() / machine.memory {
         return alone;
     }
     let least = if inputs > 1 { WAVES_OF_LONG } else { WAVES };
-    let fits =
-        |below: &Below| elements(below) <= LOADED && waves(below) >= least * simds && out.dims[2 + dim] >= below.count;
+    let fits = |below: &Below| {
+        let few = below.elements(window) <= LOADED && out.dims[2 + dim] >= below.count;
+        few && below.waves(cx) >= least
+    };
     let ways = BELOW.map(|count| Below { count, dim }).into_iter().filter(fits);
     let best = ways.min_by(|a, b| work(a).total_cmp(&work(b)));
     best.filter(|b| work(b) < WORTH * work(&alone)).unwrap_or(alone)
@@ -218,6 +252,33 @@ fn lanes_of(positions: usize, size: u32) -> usize {
 }
 
 impl Below {
+    /// Lanes of all workgroups, with those that have nothing to do.
+    fn lanes(&self, cx: &Cx) -> usize {
+        let (out, wave) = (&cx.step.output.view, cx.target.info().wave_size);
+        let positions = self.blocks(out).dims[2..].iter().product();
+        lanes_of(positions, workgroup(positions, wave)) * out.dims[0] * out.dims[1]
+    }
+
+    /// Waves of a SIMD.
+    fn waves(&self, cx: &Cx) -> f64 {
+        let t = cx.target.info();
+        self.lanes(cx) as f64 / f64::from(t.wave_size * cx.target.cus() * t.simds)
+    }
+
+    /// Instructions of a workitem for an input channel, and for all of so many.
+    fn of_channel(&self, conv: &Conv) -> usize {
+        let taps: usize = conv.window.kernel.iter().product();
+        PER_LOADED * self.elements(&conv.window) + (self.count + 1) * taps
+    }
+    fn instructions(&self, conv: &Conv, inputs: usize) -> usize {
+        inputs * self.of_channel(conv) + PER_RESULT * self.count + AROUND
+    }
+
+    /// Elements of a channel that a workitem loads.
+    fn elements(&self, window: &Window) -> usize {
+        self.window(window).kernel.iter().product()
+    }
+
     /// The window of all of a workitem's positions.
     fn window(&self, window: &Window) -> Window {
         let mut whole = window.clone();

@@ -142,7 +142,7 @@ pub(in crate::kernels) struct Machine {
     /// Bytes per cycle that the first-level cache gives a compute unit.
     pub l1: f64,
     /// Cycles until memory answers, and until what nobody has touched comes from it.
-    dram: f64,
+    pub dram: f64,
     pub latency: f64,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,

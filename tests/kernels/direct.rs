@@ -53,50 +53,96 @@ const CASES: [Case; 5] = [
     Case { groups: 21, inputs: 2, outputs: 2, image: [58, 47], window: [2, 3], strides: [1, 1], pads: [0; 4] },
 ];
 
+impl Case {
+    /// Two images of a type on some targets of few compute units, against the definition. The launches that were not left out, each with its
+    /// workitems along x and its workgroups.
+    fn check(&self, number: usize, t: DType, targets: &[&str]) -> Vec<(u32, u32)> {
+        let mut b = Builder::new(17, number as u64);
+        let (images, [rows, columns]) = (2, self.output());
+        let (c, m) = (self.groups * self.inputs, self.groups * self.outputs);
+        // Small whole numbers: sums are exact, and so are results in every type.
+        let values = |b: &mut Builder, shape: &[usize]| {
+            let x: Vec<f64> = b.random(shape).to_f64().iter().map(|x| (2.0 * x).round().clamp(-2.0, 2.0)).collect();
+            HostTensor::from_f64(t, shape, &x)
+        };
+        let x = values(&mut b, &[images, c, self.image[0], self.image[1]]);
+        let w = values(&mut b, &[m, self.inputs, self.window[0], self.window[1]]);
+        let mut want = self.reference(images, &x.to_f64(), &w.to_f64());
+        let (x, w) = (b.input_of(x), b.constant(w));
+        let attributes =
+            [("group", int(self.groups as i64)), ("pads", ints(&self.pads)), ("strides", ints(&self.strides))];
+        if t == DType::I8 {
+            let y = b.node("ConvInteger", &[&x, &w], &attributes);
+            b.output(&y);
+        } else {
+            // Behind it a residual, read where results are.
+            let other = values(&mut b, &[images, m, rows, columns]);
+            want.iter_mut().zip(other.to_f64()).for_each(|(y, z)| *y += z);
+            let other = b.input_of(other);
+            let y = b.node("Conv", &[&x, &w], &attributes);
+            let y = b.node("Add", &[&y, &other], &[]);
+            b.output(&y);
+        }
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let mut launches = Vec::new();
+        for name in targets {
+            let target = Target::parse(name).unwrap();
+            let compiled = Compiler::new(target, barewave::Options::default()).compile_graph(&graph).unwrap();
+            let launch = compiled.plan().launches.last().unwrap();
+            launches.push((launch.grid[0] * launch.block, launch.grid.iter().product()));
+            if drawn(&format!("{name} {t} case {number}")) {
+                let (out, _) = device::run(&graph, &b.inputs, name, true).unwrap();
+                assert!(out[0].to_f64() == want, "{name} {t} case {number}");
+            }
+        }
+        launches
+    }
+}
+
 #[test]
 fn positions_below_each_other() {
     let mut several = 0;
     for (number, case) in CASES.iter().enumerate() {
         for t in [DType::F32, DType::F16, DType::BF16, DType::I8] {
-            let mut b = Builder::new(17, number as u64);
-            let (images, [rows, columns]) = (2, case.output());
-            let (c, m) = (case.groups * case.inputs, case.groups * case.outputs);
-            // Small whole numbers: sums are exact, and so are results in every type.
-            let values = |b: &mut Builder, shape: &[usize]| {
-                let x: Vec<f64> = b.random(shape).to_f64().iter().map(|x| (2.0 * x).round().clamp(-2.0, 2.0)).collect();
-                HostTensor::from_f64(t, shape, &x)
-            };
-            let x = values(&mut b, &[images, c, case.image[0], case.image[1]]);
-            let w = values(&mut b, &[m, case.inputs, case.window[0], case.window[1]]);
-            let mut want = case.reference(images, &x.to_f64(), &w.to_f64());
-            let (x, w) = (b.input_of(x), b.constant(w));
-            let attributes =
-                [("group", int(case.groups as i64)), ("pads", ints(&case.pads)), ("strides", ints(&case.strides))];
-            if t == DType::I8 {
-                let y = b.node("ConvInteger", &[&x, &w], &attributes);
-                b.output(&y);
-            } else {
-                // Behind it a residual, read where results are.
-                let other = values(&mut b, &[images, m, rows, columns]);
-                want.iter_mut().zip(other.to_f64()).for_each(|(y, z)| *y += z);
-                let other = b.input_of(other);
-                let y = b.node("Conv", &[&x, &w], &attributes);
-                let y = b.node("Add", &[&y, &other], &[]);
-                b.output(&y);
-            }
-            let graph = fuse(&b.model, &Options::default()).unwrap();
-            for name in ["gfx902", "gfx1036", "gfx1103", "gfx1200"] {
-                let target = Target::parse(name).unwrap();
-                let compiled = Compiler::new(target, barewave::Options::default()).compile_graph(&graph).unwrap();
-                let launch = compiled.plan().launches.last().unwrap();
-                several += usize::from(launch.grid[0] * launch.block < (rows * columns) as u32);
-                if !drawn(&format!("{name} {t} case {number}")) {
-                    continue;
-                }
-                let (out, _) = device::run(&graph, &b.inputs, name, true).unwrap();
-                assert!(out[0].to_f64() == want, "{name} {t} case {number}");
-            }
+            let positions: usize = case.output().iter().product();
+            let launches = case.check(number, t, &["gfx902", "gfx1036", "gfx1103", "gfx1200"]);
+            several += launches.iter().filter(|(items, _)| *items < positions as u32).count();
         }
     }
     assert!(several >= 50, "{several} of 80 are computed by several positions");
+}
+
+/// Of these all but the first two are walked by tiles whose depth is shared on large devices.
+const LONG: [Case; 7] = [
+    Case { groups: 3, inputs: 8, outputs: 2, image: [9, 13], window: [3, 3], strides: [1, 1], pads: [1; 4] },
+    Case { groups: 2, inputs: 12, outputs: 4, image: [11, 7], window: [2, 2], strides: [2, 1], pads: [0, 1, 1, 0] },
+    Case { groups: 1, inputs: 36, outputs: 1, image: [13, 11], window: [3, 3], strides: [1, 1], pads: [1, 0, 0, 1] },
+    Case { groups: 1, inputs: 64, outputs: 3, image: [14, 14], window: [1, 1], strides: [1, 1], pads: [0; 4] },
+    Case { groups: 1, inputs: 99, outputs: 1, image: [8, 9], window: [1, 1], strides: [2, 2], pads: [0; 4] },
+    Case { groups: 1, inputs: 130, outputs: 2, image: [7, 5], window: [1, 1], strides: [1, 1], pads: [1; 4] },
+    Case { groups: 1, inputs: 256, outputs: 1, image: [16, 16], window: [1, 1], strides: [1, 1], pads: [0; 4] },
+];
+
+#[test]
+fn many_input_channels() {
+    let mut spread = 0;
+    for (number, case) in LONG.iter().enumerate() {
+        let largest = 4 * case.inputs * case.window.iter().product::<usize>();
+        for t in [DType::F32, DType::F16, DType::BF16, DType::I8] {
+            // Whole numbers that a float of the type has.
+            if largest
+                > match t {
+                    DType::F16 => 2000,
+                    DType::BF16 => 250,
+                    _ => 1 << 20,
+                }
+            {
+                continue;
+            }
+            let targets = ["gfx902", "gfx906", "gfx942", "gfx1036", "gfx1100", "gfx1201"];
+            let launches = case.check(number, t, &targets);
+            spread += launches.iter().filter(|(_, groups)| *groups > (2 * case.groups * case.outputs) as u32).count();
+        }
+    }
+    assert!(spread >= 20, "{spread} share the depth");
 }

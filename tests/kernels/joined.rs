@@ -1,11 +1,12 @@
 //! Steps that become one: products that normalise their rows, convolutions that change what they load, that are added up, elementwise
-//! steps side by side; and draws, which are made of both kinds. Emulated devices in strict mode against the f64 interpreter of the steps as they were.
+//! steps side by side; and draws, which are made of both kinds. Emulated devices in strict mode against the operators one by one,
+//! interpreted in f64.
 
+use crate::support::apart;
 use crate::support::build::{Builder, float, int, ints};
 use crate::support::device;
 use crate::support::drawn;
 use barewave::codeobj::{ElfFile, Listing, list};
-use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -20,7 +21,7 @@ fn outputs(b: &Builder, what: &str, most: f64) -> (Vec<HostTensor>, usize) {
 /// The same on some targets, of launches whose names begin so.
 fn outputs_on(targets: &[&str], b: &Builder, what: &str, most: f64, name: &str) -> (Vec<HostTensor>, usize) {
     let graph = fuse(&b.model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let want = apart::outputs(&b.model, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut joined = 0;
     for target in targets {
         let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
