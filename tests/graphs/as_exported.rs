@@ -328,3 +328,13 @@ fn channels_that_come_last_cost_no_steps() {
         assert_eq!(graph.steps.len() - turning, fuse(&plain.model).steps.len());
     }
 }
+
+#[test]
+fn softmax_of_one_dimension_needs_its_axis_where_that_was_the_second() {
+    let mut b = Builder::new(11, 0);
+    let x = b.input(&[8]);
+    let y = b.node("Softmax", &[&x], &[]);
+    b.output(&y);
+    let e = graph::fuse(&b.model, &Options::default()).unwrap_err().to_string();
+    assert!(e.contains("axis 1 is outside the 1 dimensions"), "{e}");
+}

@@ -6,7 +6,7 @@ use crate::support::device;
 #[path = "../../tools/ulp/src/measure.rs"]
 mod measure;
 
-use crate::support::build::{Builder, int};
+use crate::support::build::{Builder, int, ints};
 use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -420,4 +420,31 @@ fn a_softmax_of_nothing_stays_nan() {
     let (out, _) = device::run(&graph, &b.inputs, "gfx942", true).unwrap();
     let out = out[0].to_f32();
     assert!(out[..4].iter().all(|x| x.is_nan()) && out[4..] == [0.25; 4], "{out:?}");
+}
+
+#[test]
+fn logarithms_of_sums_of_exponentials_at_the_ends() {
+    const INF: f64 = f64::INFINITY;
+    let rows = [[INF, 1.0], [-INF, -INF], [1.0, -INF], [INF, -INF], [f64::NAN, INF], [200.0, 200.0]];
+    let want = [INF, -INF, 1.0, INF, f64::NAN, 200.0 + 2f64.ln()];
+    for t in [DType::F32, DType::F16, DType::BF16, DType::F64] {
+        let mut b = Builder::new(17, 3);
+        let x = b.input_of(HostTensor::from_f64(t, &[rows.len(), 2], &rows.concat()));
+        let y = b.node("ReduceLogSumExp", &[&x], &[("axes", ints(&[1])), ("keepdims", int(0))]);
+        b.output(&y);
+        // More ones than f16 has numbers for.
+        let n = 70_000;
+        let ones = b.input_of(HostTensor::from_f64(t, &[n], &vec![1.0; n]));
+        let y = b.node("ReduceLogSumExp", &[&ones], &[("keepdims", int(0))]);
+        b.output(&y);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        for target in ["gfx906", "gfx1100"] {
+            let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+            let got = out[0].to_f64();
+            let close = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 8e-3 * b.abs();
+            assert!(got.iter().zip(want).all(|(a, b)| close(*a, b)), "{target} {t}: {got:?}");
+            let all = out[1].to_f64()[0];
+            assert!(close(all, 1.0 + (n as f64).ln()), "{target} {t}: {all}");
+        }
+    }
 }

@@ -249,28 +249,35 @@ pub(super) fn log_sum_exp(cx: &mut Lowering<'_>) -> Res<()> {
         cx.set(0, splat(dtype, &p.shape, Scalar::of(dtype, limit(dtype, false))));
         return Ok(());
     }
-    // Of integers the logarithm without its fraction.
-    let (result, access) = (dtype, cx.operand(x));
-    let dtype = if result.is_float() { result } else { DType::F64 };
-    let access = if dtype == result {
-        access
-    } else {
-        let wide = cx.combine(vec![Lazy::read(access, result)], &shape, |e, v| e.cast(v[0], dtype))?;
-        cx.operand_of(wide, |_| true)
+    // Sums of halves may be beyond them; of integers the logarithm without its fraction.
+    let wide = match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        float if float.is_float() => float,
+        _ => DType::F64,
     };
+    let access = cx.operand(x);
     let m = reduce(cx, access.clone(), &p, ReduceOp::Max, Expr::acc(dtype), dtype);
     let m = cx.stored(m);
     let kept = finish_plan(&shape, p.reduced.clone(), true).shape;
-    let difference = cx.combine(vec![Lazy::read(access, dtype), m.clone().reshaped(&kept)], &shape, |e, v| {
-        let d = e.binary(Binary::Sub, v[0], v[1]);
+    // An infinite maximum is the result: it takes nothing from the elements, of which it would make NaN.
+    let shift = |e: &mut Expr, m: Val| {
+        let m = e.cast(m, wide);
+        let infinite = e.unary(Unary::IsInf, m);
+        let zero = e.constant(wide, 0.0);
+        e.select(infinite, zero, m)
+    };
+    let powers = cx.combine(vec![Lazy::read(access, dtype), m.clone().reshaped(&kept)], &shape, |e, v| {
+        let (x, m) = (e.cast(v[0], wide), shift(e, v[1]));
+        let d = e.binary(Binary::Sub, x, m);
         e.unary(Unary::Exp, d)
     })?;
-    let difference = cx.operand_of(difference, |_| true);
-    let y = reduce(cx, difference, &p, ReduceOp::Sum, Expr::acc(dtype), dtype);
+    let powers = cx.operand_of(powers, |_| true);
+    let y = reduce(cx, powers, &p, ReduceOp::Sum, Expr::acc(wide), wide);
     let y = cx.combine(vec![y, m], &p.shape, |e, v| {
         let l = e.unary(Unary::Log, v[0]);
-        let y = e.binary(Binary::Add, l, v[1]);
-        e.cast(y, result)
+        let m = shift(e, v[1]);
+        let y = e.binary(Binary::Add, l, m);
+        e.cast(y, dtype)
     })?;
     cx.set(0, y);
     Ok(())
@@ -312,8 +319,7 @@ fn softmax_shape(cx: &Lowering<'_>) -> Res<(Vec<usize>, usize)> {
         let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
         return Ok((shape, axis));
     }
-    let axis = cx.int("axis", 1)?;
-    let axis = if axis == shape.len() as i64 { shape.len() } else { cx.axis(axis, shape.len())? };
+    let axis = cx.axis(cx.int("axis", 1)?, shape.len())?;
     Ok((vec![shape[..axis].iter().product(), shape[axis..].iter().product()], 1))
 }
 
