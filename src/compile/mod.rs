@@ -19,7 +19,7 @@ pub use kernel::{KernelCode, KernelError, KernelIr, kernel_of};
 pub use support::{Missing, NodeSupport, Support, Verdict};
 
 use crate::graph::drawn;
-use crate::graph::fused::{FusedGraph, Role, Step, StepKind, TensorId};
+use crate::graph::fused::{FusedGraph, Role, Step, StepKind, Tensor, TensorId};
 use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
 use crate::kernels::{self, Arg, Number, Tuning};
@@ -249,6 +249,7 @@ impl Compiler {
                 sum_bytes: memory[g].sum_bytes as u64,
                 weights_bytes: region.bytes as u64,
                 launches,
+                joined: joined_tensors(graph, &memory[g]),
                 kernels,
                 metadata: graph.metadata.clone(),
                 words: graph.words.texts().map(str::to_string).collect(),
@@ -388,6 +389,22 @@ fn place<'a>(
     }
     let workspace = |i: usize| code((g, i)).iter().map(|k| k.workspace).max().unwrap_or(0);
     plan::plan(&graphs[g], |id| read.contains(&id), workspace, region)
+}
+
+/// Where tensors lie of which several steps write a part each, and their bytes.
+fn joined_tensors(graph: &FusedGraph, memory: &MemoryPlan) -> Vec<(Address, u64)> {
+    let mut writers = vec![0; graph.tensors.len()];
+    graph.steps.iter().flat_map(Step::written).for_each(|t| writers[t.index()] += 1);
+    let several = graph.tensors.iter().zip(&memory.places).zip(writers).filter(|(_, writers)| *writers > 1);
+    let place = |((t, place), _): ((&Tensor, &Place), usize)| {
+        let (region, offset) = match *place {
+            Place::Output(k) => (Region::Output(k), 0),
+            Place::Arena(at) => (Region::Arena, at as u64),
+            Place::Input(_) | Place::Weights(_) | Place::Nowhere => return None,
+        };
+        Some((Address { region, offset }, t.bytes() as u64))
+    };
+    several.filter_map(place).collect()
 }
 
 /// The launches that write what a step reads, in order.

@@ -47,6 +47,12 @@ fn check_plan(plan: &Plan, weights: u64) -> Result<(), SessionError> {
         Region::Output(i) => of(&plan.outputs, i),
         Region::Value => Some(u64::MAX),
     };
+    let inside = |(a, bytes): &(Address, u64)| {
+        size(a).is_some_and(|s| a.offset.checked_add(*bytes).is_some_and(|end| a.region != Region::Value && end <= s))
+    };
+    if let Some((a, bytes)) = plan.joined.iter().find(|part| !inside(part)) {
+        return Err(SessionError::Plan(format!("a tensor of {bytes} bytes at {} outside of its region", a.offset)));
+    }
     for launch in &plan.launches {
         if let Some(a) = launch.args.iter().find(|a| size(a).is_none_or(|s| a.offset > s)) {
             return Err(SessionError::Plan(format!(

@@ -243,6 +243,8 @@ pub trait Device: Send + Sync {
     fn host_buffer(&self, bytes: usize) -> Result<HostBuffer, DeviceError>;
     /// Copies to the device and waits until it is done.
     fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError>;
+    /// Tells a device that checks launches for undefined behaviour that memory holds meaningful data.
+    fn assume_written(&self, _address: u64, _bytes: u64) {}
     /// Copies from the device and waits until it is done.
     fn read(&self, address: u64, data: &mut [u8]) -> Result<(), DeviceError>;
 

@@ -136,6 +136,9 @@ impl Device for EmulatedDevice {
     fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
         Ok(self.device.write(address, data)?)
     }
+    fn assume_written(&self, address: u64, bytes: u64) {
+        self.device.assume_written(address, bytes);
+    }
     fn read(&self, address: u64, data: &mut [u8]) -> Result<(), DeviceError> {
         Ok(self.device.read(address, data)?)
     }

@@ -159,8 +159,15 @@ impl Loaded {
         plans.into_iter().map(load).collect()
     }
 
-    /// Makes the kernels' arguments for memory at these addresses.
-    pub(super) fn address(&mut self, arena: u64, counters: u64, inputs: &[Slot], outputs: &[Slot]) {
+    /// Makes the kernels' arguments for memory at these addresses of a device.
+    pub(super) fn address(
+        &mut self,
+        device: &dyn Device,
+        arena: u64,
+        counters: u64,
+        inputs: &[Slot],
+        outputs: &[Slot],
+    ) {
         let address = |a: &Address| {
             a.offset
                 + match a.region {
@@ -176,6 +183,7 @@ impl Loaded {
             launch.kernarg.clear();
             launch.kernarg.extend(planned.args.iter().flat_map(|a| address(a).to_le_bytes()));
         }
+        self.plan.joined.iter().for_each(|(a, bytes)| device.assume_written(address(a), *bytes));
     }
 }
 

@@ -199,6 +199,10 @@ pub struct Plan {
     pub weights_bytes: u64,
     /// Kernel launches in order.
     pub launches: Vec<Launch>,
+    /// Tensors of which several steps write a part each, and their bytes. Lanes behind the end of a part load, and drop, what of the others is not
+    /// written yet: these hold meaningful data from the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joined: Vec<(Address, u64)>,
     /// The kernels, in order of their first launches.
     pub kernels: Vec<KernelStats>,
     /// The model's own metadata (class labels, image normalisation, ...).

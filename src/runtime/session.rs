@@ -424,7 +424,7 @@ impl Session {
         if plan.plan.counter_bytes > 0 && self.counters.reserve(plan.plan.counter_bytes)? {
             self.counts_from_zero = false;
         }
-        plan.address(self.arena.address, self.counters.address, &self.inputs, &self.outputs);
+        plan.address(&*self.device, self.arena.address, self.counters.address, &self.inputs, &self.outputs);
         self.stale = false;
         Ok(())
     }

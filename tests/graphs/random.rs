@@ -6,13 +6,14 @@
 
 use crate::support::build::Builder;
 use crate::support::generate::{OPERATORS, network, operator};
-use crate::support::{mixed, reference, wider};
+use crate::support::{mixed, parts, reference, wider};
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options, plan};
 
 /// Compares the outputs; the error names what differs.
 fn agree(b: &Builder, tolerance: f64) -> Result<usize, String> {
     let fused = graph::fuse(&b.model, &Options::default()).map_err(|e| e.to_string())?;
+    parts::unwritten(&fused)?;
     let got = Interpreter::new(&fused).run(&fused, &b.inputs).map_err(|e| format!("{e}\n{fused}"))?;
     let want = reference::run(&b.model, &b.inputs);
     for (i, (g, w)) in got.iter().zip(&want).enumerate() {
@@ -89,6 +90,7 @@ fn mixed_networks() {
         let g = mixed::network(seed);
         nodes += g.len();
         let fused = graph::fuse(&g.b.model, &Options::default()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        parts::unwritten(&fused).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let got = Interpreter::new(&fused).run(&fused, &g.b.inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         if let Err(e) = g.agree(&got) {
             failures.push(format!("seed {seed}, {e}"));
@@ -96,4 +98,21 @@ fn mixed_networks() {
     }
     println!("{nodes} nodes");
     assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn parts_that_are_read_too_early_are_found() {
+    let mut b = Builder::new(17, 0);
+    let x = b.input(&[3, 5]);
+    // Kernels of their own, which write a part each.
+    let parts = ["Softmax", "LogSoftmax"].map(|op| b.node(op, &[&x], &[]));
+    let all = b.node("Concat", &[&parts[0], &parts[1]], &[("axis", crate::support::build::int(1))]);
+    let y = b.node("Softmax", &[&all], &[]);
+    b.output(&y);
+    let mut fused = graph::fuse(&b.model, &Options::default()).unwrap();
+    assert_eq!(parts::unwritten(&fused), Ok(()));
+    let last = fused.steps.len() - 1;
+    fused.steps.swap(last - 1, last);
+    let e = parts::unwritten(&fused).unwrap_err();
+    assert!(e.contains("before it is written"), "{e}");
 }

@@ -1,5 +1,6 @@
 //! Compiles a fused graph and runs it on an emulated device, from the bytes of the code object.
 
+use super::parts;
 use barewave::Compiled;
 use barewave::compile::compile;
 use barewave::graph::fused::FusedGraph;
@@ -13,6 +14,7 @@ pub const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx110
 
 /// A model loaded on an emulated device. `strict` checks every launch for undefined behaviour.
 pub fn session(fused: &FusedGraph, target: &str, strict: bool) -> Result<(Session, Compiled), String> {
+    parts::unwritten(fused)?;
     let target = Target::parse(target).map_err(|e| e.to_string())?;
     let program = compile(fused, target).map_err(|e| e.to_string())?;
     let device = EmulatedDevice::new(target, strict).map_err(|e| e.to_string())?;

@@ -12,6 +12,7 @@ pub mod device;
 pub mod generate;
 pub mod machine;
 pub mod mixed;
+pub mod parts;
 pub mod reference;
 pub mod round_trip;
 pub mod wider;
