@@ -9,7 +9,7 @@
 //! the wave exchange what they have.
 //!
 //! The maximum and the sum of exponentials run along with the tiles: where the maximum grows, what was summed before is scaled
-//! down. A few queries are taken key by key ([`few`]). What is multiplied and what becomes weights meanwhile stands side by side, or one behind the other where that is estimated to
+//! down. A few queries are taken key by key ([`few`]). Where no matrix instruction takes the types a lane has queries of its own ([`scalar`]). What is multiplied and what becomes weights meanwhile stands side by side, or one behind the other where that is estimated to
 //! take less ([`rounds`]). Sums are in one order, so
 //! results are the same from run to run.
 
@@ -17,6 +17,7 @@ mod few;
 mod parts;
 mod plan;
 mod rounds;
+mod scalar;
 mod shares;
 
 use super::address::{self, Offset};
@@ -138,6 +139,7 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let plan = match how {
         How::Tiles(plan) => plan,
         How::Few(few) => return few::lower(cx, kind, &few),
+        How::Scalars(plan) => return scalar::lower(cx, kind, plan),
     };
     let (a, b, d) = plan.sides().ok_or(Reason::Malformed("a matrix form without fragments"))?;
     let tile = plan.tile(plan.depth);

@@ -6,6 +6,7 @@ use super::super::matrix::{self, MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
 use super::super::{MAX_TENSOR_BYTES, pointwise};
 use super::few::Few;
+use super::scalar::Scalars;
 use super::shares::{Shares, Work};
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
 use crate::graph::view::View;
@@ -556,6 +557,8 @@ pub(super) enum How {
     Tiles(Plan),
     /// Key by key, of a few queries.
     Few(Few),
+    /// A query per lane, by multiply-adds.
+    Scalars(Scalars),
 }
 
 /// The quickest way of those there are; none where products and softmax apart seem quicker.
@@ -580,8 +583,10 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
         let others = tiles.map_or(others, |(clocks, _)| clocks.min(others));
         return few.filter(|(clocks, _)| *clocks < others + copies).map(|(_, few)| few);
     }
+    let scalars = if tiles.is_none() { Scalars::of(graph, step, extents(step), target) } else { None };
+    let scalars = scalars.map(|(clocks, plan)| (clocks, How::Scalars(plan)));
     let tiles = tiles.map(|(clocks, plan)| (clocks, How::Tiles(plan)));
-    let (clocks, best) = tiles.into_iter().chain(few).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (clocks, best) = tiles.into_iter().chain(few).chain(scalars).min_by(|a, b| a.0.total_cmp(&b.0))?;
     (clocks < others).then_some(best)
 }
 

@@ -565,7 +565,7 @@ fn cost(inst: &MInst) -> usize {
 }
 
 /// The largest of up to three numbers.
-fn maximum(b: &mut Builder, some: &[Part]) -> Part {
+pub(super) fn maximum(b: &mut Builder, some: &[Part]) -> Part {
     match *some {
         [x, y, z] if b.target().has(op::V_MAX3_F32) => b.op(op::V_MAX3_F32, &[x.into(), y.into(), z.into()]),
         [x, ref rest @ ..] => rest.iter().fold(x, |x, y| b.op(Gen::Max.of(Type::F32), &[x.into(), (*y).into()])),
@@ -574,7 +574,7 @@ fn maximum(b: &mut Builder, some: &[Part]) -> Part {
 }
 
 /// Weights in the type that they are multiplied in: finite, and not negative.
-fn packed(b: &mut Builder, t: Type, list: &[Part]) -> Part {
+pub(super) fn packed(b: &mut Builder, t: Type, list: &[Part]) -> Part {
     if t == Type::F32 {
         return list[0];
     }

@@ -21,6 +21,9 @@ pub struct Buffer {
     pub memory: Memory,
 }
 
+/// Constant offsets of scalar loads are less, on every target.
+const SCALAR_OFFSETS: u32 = 1 << 20;
+
 /// A loop whose body is being written.
 pub struct OpenLoop {
     counter: Part,
@@ -463,9 +466,10 @@ impl Builder {
         };
         self.emit(op, &[dst.into()], &[base.into(), offset.into()]);
     }
-    /// Loads `dwords` dwords at a scalar buffer's byte offset held in a scalar or constant (`s_buffer_load`).
-    pub fn scalar_buffer_load(&mut self, buf: Buffer, dwords: u8, offset: impl Into<Opnd>) -> Part {
-        let op = match dwords {
+    /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords of a buffer into scalars, at the byte offset `offset + imm` (`s_buffer_load`); what lies behind the
+    /// buffer's end is read as zero.
+    pub fn scalar_buffer_load_into(&mut self, dst: Part, buf: Buffer, offset: Part, imm: u32) {
+        let op = match dst.len {
             1 => op::S_BUFFER_LOAD_DWORD,
             2 => op::S_BUFFER_LOAD_DWORDX2,
             4 => op::S_BUFFER_LOAD_DWORDX4,
@@ -473,9 +477,15 @@ impl Builder {
             16 => op::S_BUFFER_LOAD_DWORDX16,
             n => panic!("no scalar load of {n} dwords"),
         };
-        let dst = self.s(dwords);
-        self.emit(op, &[dst.into()], &[buf.desc.into(), offset.into()]);
-        dst
+        // gfx8 adds no constant to a register.
+        let within = imm < SCALAR_OFFSETS && self.target().has(op::S_PACK_LL_B32_B16);
+        let (offset, imm) = if within || imm == 0 { (offset, imm) } else { (self.add(offset, imm), 0) };
+        let mut mods = Mods::new();
+        if imm > 0 {
+            mods.set(ModName::Offset, imm as i32);
+        }
+        let srcs = [buf.desc.into(), offset.into()];
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
     }
 
     /// Loads 1 to 4 dwords per lane at byte offset `voff + soff + imm`.

@@ -7,7 +7,7 @@
 //!
 //! From that follows which lots of lines (`lots`) the workgroups touch that are resident on a die at once, in the order in which they are
 //! dispatched (round-robin over dies), and which of them a cache still has.
-//! Within a workgroup the first level is a list of recently used lines of its size. L2 gathers what workgroups store: behind
+//! Within a workgroup the first level is a list of recently used lines of its size, and there is another one for scalar loads of data. L2 gathers what workgroups store: behind
 //! it each line counts once as long as it is there.
 //!
 //! What is stored goes on to memory, but for chips whose memory-side cache takes what is written: there as much stays as that cache keeps of
@@ -73,20 +73,56 @@ struct Touched {
     stores: FxHashMap<u64, f64>,
 }
 
+/// KiB of the cache for scalar loads, which a few compute units share (AMD's ROCm documentation, GPU specifications: 16 on every one).
+const SCALAR_KIB: f64 = 16.0;
+
+/// Lines that a cache of the first level has: those that came last.
+struct Recent {
+    capacity: usize,
+    order: VecDeque<u64>,
+    lines: FxHashSet<u64>,
+}
+
+impl Recent {
+    /// The caches for vector memory and for scalar loads.
+    fn both(chip: &Chip) -> [Recent; 2] {
+        [chip.l1_kib, SCALAR_KIB].map(|kib| Recent {
+            capacity: (kib * 1024.0 / chip.l1_line) as usize,
+            order: VecDeque::new(),
+            lines: FxHashSet::default(),
+        })
+    }
+
+    /// A line is asked for, and is there from here on. True where it was not.
+    fn brings(&mut self, line: u64) -> bool {
+        let new = self.lines.insert(line);
+        if new {
+            self.order.push_back(line);
+            if self.order.len() > self.capacity
+                && let Some(old) = self.order.pop_front()
+            {
+                self.lines.remove(&old);
+            }
+        }
+        new
+    }
+}
+
 fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
     let mut out = Touched::default();
-    let capacity = (chip.l1_kib * 1024.0 / chip.l1_line) as usize;
-    let (mut recent, mut within): (VecDeque<u64>, FxHashSet<u64>) = Default::default();
+    let mut caches = Recent::both(chip);
     let weights: Vec<Vec<f64>> = waves.iter().map(Trace::touches).collect();
     let longest = waves.iter().map(|w| w.steps.len()).max().unwrap_or(0);
     // Waves side by side, as barriers keep them.
     for step in 0..longest {
         for (w, trace) in waves.iter().enumerate() {
             let Some(s) = trace.steps.get(step) else { continue };
-            if instrs[s.instr as usize].unit != Unit::Vmem {
+            let instr = &instrs[s.instr as usize];
+            if !instr.moves_data {
                 continue;
             }
             let Some(a) = s.access.map(|a| &trace.accesses[a as usize]) else { continue };
+            let cache = &mut caches[usize::from(instr.unit == Unit::Smem)];
             let weight = weights[w][step];
             if weight == 0.0 {
                 continue;
@@ -101,14 +137,8 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
             out.load_requests += weight * a.lines.len() as f64;
             for &line in &a.lines {
                 out.loads.entry(line).or_insert(weight);
-                if within.insert(line) {
+                if cache.brings(line) {
                     out.load_misses += weight;
-                    recent.push_back(line);
-                    if recent.len() > capacity
-                        && let Some(old) = recent.pop_front()
-                    {
-                        within.remove(&old);
-                    }
                 }
             }
         }
@@ -119,7 +149,7 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
 /// Lines that a workgroup loads, or stores.
 fn lines(instrs: &[Instr], waves: &[Trace], stores: bool) -> FxHashSet<u64> {
     let access = |w: &'_ Trace, s: &Step| {
-        let a = s.access.filter(|_| instrs[s.instr as usize].unit == Unit::Vmem)? as usize;
+        let a = s.access.filter(|_| instrs[s.instr as usize].moves_data)? as usize;
         (w.accesses[a].store == stores).then_some(a)
     };
     let counted =
@@ -332,7 +362,7 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
 fn requested(instrs: &[Instr], waves: &[Trace]) -> f64 {
     let of = |w: &Trace| {
         let weights = w.weights();
-        let asked = w.steps.iter().zip(weights).filter(|(s, _)| instrs[s.instr as usize].unit == Unit::Vmem);
+        let asked = w.steps.iter().zip(weights).filter(|(s, _)| instrs[s.instr as usize].moves_data);
         asked.filter_map(|(s, weight)| Some(weight * w.accesses[s.access? as usize].lines.len() as f64)).sum::<f64>()
     };
     waves.iter().map(of).sum()
@@ -349,43 +379,33 @@ pub struct Served<'s> {
 }
 
 /// Says for each access of recorded waves where it is served: what the wave's workgroup has touched lately by the first level, what it has touched
-/// before that by the smallest cache that holds what the launch touches, and the rest where its operand is. Scalar loads come from memory at
-/// first (`first_round`).
+/// before that by the smallest cache that holds what the launch touches, and the rest where its operand is. So are scalar loads of data, which have
+/// a first level of their own; other scalar loads come from memory at first (`first_round`).
 pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], served: &Served, first_round: bool) {
     let again = smallest(chip, served.footprint);
     let operands = Operands::new(served.starts, chip.l1_line);
     let level = |line: u64| served.levels.get(operands.of(line)).copied().unwrap_or(Level::Dram);
-    let capacity = (chip.l1_kib * 1024.0 / chip.l1_line) as usize;
-    let (mut recent, mut within): (VecDeque<u64>, FxHashSet<u64>) = Default::default();
-    let (mut scalar, mut seen): (FxHashSet<u64>, FxHashSet<u64>) = Default::default();
+    let mut caches = Recent::both(chip);
+    let (mut told, mut seen): (FxHashSet<u64>, FxHashSet<u64>) = Default::default();
     let longest = waves.iter().map(|w| w.steps.len()).max().unwrap_or(0);
     for step in 0..longest {
         for trace in waves.iter_mut() {
             let Some(s) = trace.steps.get(step) else { continue };
             let Some(a) = s.access else { continue };
             let a = &mut trace.accesses[a as usize];
-            match instrs[s.instr as usize].unit {
-                Unit::Smem => {
-                    let new = a.lines.iter().any(|l| scalar.insert(*l));
-                    a.level = if new && first_round { Level::Cold } else { Level::L1 };
-                }
-                Unit::Vmem => {
-                    a.level = Level::L1;
-                    for &line in &a.lines {
-                        if !within.insert(line) {
-                            continue;
-                        }
+            let instr = &instrs[s.instr as usize];
+            if instr.moves_data {
+                let cache = &mut caches[usize::from(instr.unit == Unit::Smem)];
+                a.level = Level::L1;
+                for &line in &a.lines {
+                    if cache.brings(line) {
                         let first = seen.insert(line);
                         a.level = a.level.max(if first { level(line) } else { level(line).min(again) });
-                        recent.push_back(line);
-                        if recent.len() > capacity
-                            && let Some(old) = recent.pop_front()
-                        {
-                            within.remove(&old);
-                        }
                     }
                 }
-                _ => {}
+            } else if instr.unit == Unit::Smem {
+                let new = a.lines.iter().any(|l| told.insert(*l));
+                a.level = if new && first_round { Level::Cold } else { Level::L1 };
             }
         }
     }

@@ -309,9 +309,9 @@ impl<'a> Recorder<'a> {
 
     /// What the access of an instruction means for the memory pipeline.
     fn access(&mut self, step: &Executed, instr: u32) -> Option<Access> {
-        let Instr { store, unit, .. } = self.instrs[instr as usize];
+        let Instr { store, moves_data, .. } = self.instrs[instr as usize];
         // Of workgroups beside the first one only the lines count.
-        if unit != Unit::Vmem && !self.groups.is_empty() {
+        if !moves_data && !self.groups.is_empty() {
             return None;
         }
         match step.touches(&mut self.touched) {
