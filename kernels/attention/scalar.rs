@@ -1,4 +1,4 @@
-//! Attention where no matrix instruction takes its types: a lane has queries of its own, and keys and values come as scalars.
+//! Attention where no matrix instruction takes its types: a lane has a query of its own, and keys and values come as scalars.
 //!
 //! What a wave reads of K and V is the same for all of its lanes: scalar loads bring it, and a multiply-add takes one factor from a scalar
 //! register. So scores, the maximum, the sum and the results of a query are its lane's alone, and nothing of K, V or the weights goes through
@@ -40,9 +40,8 @@ const FEWEST: usize = 9;
 const KEYS: [u32; 2] = [16, 8];
 const LONG: usize = 160;
 
-/// Waves of a workgroup, and queries of a lane, that are tried.
+/// Waves of a workgroup that are tried.
 const WAVES: [u32; 4] = [1, 2, 4, 8];
-const EACH: [u32; 2] = [1, 2];
 
 /// Registers of a lane besides results, scores and queries.
 const OTHERS: u32 = 24;
@@ -50,14 +49,17 @@ const OTHERS: u32 = 24;
 /// Issue slots of a score besides its products: its share in the maximum, the exponent, the exponential, the sum.
 const OF_SCORE: f64 = 8.0;
 
+/// What a wave that is alone waits for a chunk: issue slots of its loads, and the share of what the second-level cache takes to answer. Fitted to
+/// the model of cycles.
+const LOADS: f64 = 3.0;
+const UNHIDDEN: f64 = 0.17;
+
 /// How one is computed.
 #[derive(Clone, Copy)]
 pub(super) struct Scalars {
     pub e: Extents,
     /// Type of what is multiplied.
     t: Type,
-    /// Queries of a lane.
-    each: u32,
     /// Waves of a workgroup, which share the keys.
     waves: u32,
     /// Keys of a tile.
@@ -73,7 +75,9 @@ impl Scalars {
         let alike = step.inputs[..3].iter().all(|a| graph.tensor(a.tensor).dtype == t);
         let compute = match t {
             DType::F32 => Type::F32,
-            DType::F16 if dot_instruction(target, Type::F16, Type::F32).is_some() || target.has(op::V_FMA_MIX_F32) => Type::F16,
+            DType::F16 if dot_instruction(target, Type::F16, Type::F32).is_some() || target.has(op::V_FMA_MIX_F32) => {
+                Type::F16
+            }
             _ => return None,
         };
         let near = |bytes: usize| bytes < MAX_TENSOR_BYTES;
@@ -90,24 +94,27 @@ impl Scalars {
         if !(alike && near && lines && whole && simple && e.queries >= FEWEST) {
             return None;
         }
+        let apart = step.inputs[3..3 + kind.operands].iter().filter(|a| a.view.strides[r - 2] != 0).count();
         let keys = KEYS[usize::from(e.depth + e.width > LONG)];
         let lanes = target.info().wave_size;
-        let ways = EACH.into_iter().flat_map(|each| WAVES.map(|waves| Scalars { e, t: compute, each, waves, keys, lanes }));
-        ways.filter(|s| s.fits(target)).map(|s| (s.clocks(target), s)).min_by(|a, b| a.0.total_cmp(&b.0))
+        let ways = WAVES.into_iter().map(|waves| Scalars { e, t: compute, waves, keys, lanes });
+        ways.filter(|s| s.fits(target)).map(|s| (s.clocks(target, apart), s)).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     fn fits(&self, target: Target) -> bool {
         let info = target.info();
         let budget = target.most_vgprs(self.lanes, self.waves.div_ceil(info.simds)).min(info.max_vgprs);
-        self.results() as usize <= RESULTS && self.vgprs() <= budget && self.lds() <= info.lds_bytes
+        self.e.width <= RESULTS && self.vgprs() <= budget && self.lds() <= info.lds_bytes
     }
 
-    /// Queries of a workgroup, and workgroups of a batch.
-    fn queries(&self) -> u32 {
-        self.each * self.lanes
+    /// Keys that the waves of a workgroup take in a round.
+    fn round(&self) -> u32 {
+        self.waves * self.keys
     }
+
+    /// Workgroups of a batch.
     fn blocks(&self) -> u32 {
-        (self.e.queries as u32).div_ceil(self.queries())
+        (self.e.queries as u32).div_ceil(self.lanes)
     }
 
     /// Dwords of a line of Q and K, and of V.
@@ -118,24 +125,21 @@ impl Scalars {
         self.e.width as u32 * self.t.bits() / 32
     }
 
-    /// Registers of a lane's results, and of all that it has.
-    fn results(&self) -> u32 {
-        self.each * self.e.width as u32
-    }
+    /// Registers of a lane.
     fn vgprs(&self) -> u32 {
-        self.results() + self.each * (self.keys + 2 * chunks::DEPTH) + OTHERS
+        self.e.width as u32 + self.keys + 2 * chunks::DEPTH + OTHERS
     }
 
     /// Bytes of a piece of 16 bytes of all queries in LDS, so that those of a line lie in different banks, and of all queries. Behind these
     /// is room for what nobody reads, of each workitem.
     fn pitch(&self) -> u32 {
-        (self.queries() + 1) * 16
+        (self.lanes + 1) * 16
     }
     fn held(&self) -> u32 {
         self.deep() / 4 * self.pitch()
     }
     fn lds(&self) -> u32 {
-        let pieces = self.queries() * self.deep() / 4;
+        let pieces = self.lanes * self.deep() / 4;
         let each = if pieces.is_multiple_of(self.threads()) { 4 } else { 16 };
         (self.held() + each * self.threads()).max(self.meeting())
     }
@@ -144,37 +148,39 @@ impl Scalars {
         self.waves * self.lanes
     }
 
-    /// Cycles of the launch, about: what all waves of a SIMD multiply, or as long as one alone waits for each chunk.
-    fn clocks(&self, target: Target) -> f64 {
+    /// Cycles of the launch, about: what all waves of a SIMD multiply, or as long as the one with most keys alone waits for each chunk. Lines
+    /// of so many operands of scores are different for each query.
+    fn clocks(&self, target: Target, apart: usize) -> f64 {
         let (m, e) = (Machine::of(target), &self.e);
-        let one = match dot_instruction(target, self.t, Type::F32) {
-            Some(dot) if self.t == Type::F16 => target.op(dot.op).map_or(1.0, |i| f64::from(i.busy)) / 2.0,
-            _ => m.multiply_add(Type::F32),
-        };
-        let of_key = f64::from(self.each) * ((e.depth + e.width) as f64 * one + OF_SCORE * m.issue);
-        let seen = if e.causal.is_some() { 0.5 + 0.5 * f64::from(self.queries()) / e.keys as f64 } else { 1.0 };
-        let keys = (e.keys as f64 * seen.min(1.0) / f64::from(self.waves)).max(f64::from(self.keys));
-        let of_wave = keys * of_key;
-        let chunks = keys * f64::from(self.deep() + self.wide()) / f64::from(chunks::WORDS);
+        let pairs = chunks::dot(target, self.t).and_then(|dot| target.op(dot));
+        let one = pairs.map_or(m.multiply_add(Type::F32), |dot| f64::from(dot.busy) / 2.0);
+        // Operands come four keys at a time, a line of the cache for each query.
         let simds = f64::from(target.info().simds);
+        let lines = apart as f64 / 4.0 * f64::from(self.lanes) * f64::from(m.line) / m.l1 * simds.min(2.0);
+        let of_key = ((e.depth + e.width) as f64 * one + OF_SCORE * m.issue).max(lines);
+        let of_all = e.keys as f64;
+        let mean = if e.causal.is_some() { (of_all + f64::from(self.lanes)) / 2.0 } else { of_all }.min(of_all);
+        let [mean, most] = [mean, of_all].map(|n| (n / f64::from(self.waves)).max(f64::from(self.keys)));
+        let packs = if pairs.is_some() { e.width as f64 / 2.0 * m.issue } else { 0.0 };
+        let chunks = f64::from(self.deep() + self.wide()) / f64::from(chunks::WORDS);
+        let alone = most * (of_key + packs + chunks * (LOADS * m.issue + UNHIDDEN * m.l2_latency));
         let groups = e.batches as f64 * f64::from(self.blocks());
         let cus = f64::from(target.cus());
-        let most = m.fit(self.waves, self.vgprs(), self.lds());
-        let alone = chunks * (m.l2_latency / 2.0).max(of_wave / chunks);
+        let fit = m.fit(self.waves, self.vgprs(), self.lds());
         let of = |resident: f64| {
             let beside = (resident * f64::from(self.waves) / simds).max(1.0);
-            (beside * of_wave).max(alone)
+            (beside * mean * of_key).max(alone)
         };
-        let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
+        let (rounds, rest) = ((groups / (cus * fit)).floor(), groups % (cus * fit));
         let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
-        let meeting = f64::from(self.results()) * m.issue * f64::from(4 + self.waves);
+        let meeting = e.width as f64 * m.issue * f64::from(4 + self.waves);
         let bytes = e.batches * (e.keys + e.queries) * (e.depth + e.width) * self.t.bits() as usize / 8;
         let memory = bytes as f64 / m.memory + m.launch + m.ends;
-        queued([rounds * of(most) + last + (rounds + 1.0) * (m.ends + meeting) + m.launch, memory])
+        queued([rounds * of(fit) + last + (rounds + 1.0) * (m.ends + meeting) + m.launch, memory])
     }
 }
 
-/// What runs along with the keys, of a query of a lane.
+/// What runs along with the keys, of a lane's query.
 struct State {
     max: Part,
     sum: Part,
@@ -190,19 +196,19 @@ struct Keys<'a> {
     float: Float,
     /// Coordinates of the outer dimensions.
     batch: Vec<Option<Part>>,
-    /// First query of the workgroup, number of the lane and of its wave, the lane's queries.
+    /// First query of the workgroup, number of the lane and of its wave, the lane's query.
     first: Part,
     lane: Part,
     wave: Part,
-    queries: Vec<Part>,
+    query: Part,
     /// Exponents are scores times this.
     factor: f64,
     /// The expression of scores, where it does more than scale.
     score: Option<&'a Expr>,
 }
 
-/// Operands of the scores' expression: of each, for each key, those of the lane's queries, or one for all keys.
-type Loaded = Vec<Vec<Vec<Value>>>;
+/// Operands of the scores' expression: of each, that of each key, or one for all keys.
+type Loaded = Vec<Vec<Value>>;
 
 pub(super) fn lower(cx: &Cx, kind: &Attention, plan: Scalars) -> Res<Vec<Kernel>> {
     let mut w = cx.kernel(plan.threads());
@@ -215,22 +221,18 @@ pub(super) fn lower(cx: &Cx, kind: &Attention, plan: Scalars) -> Res<Vec<Kernel>
         let last = w.b.scalar(plan.blocks() - 1);
         block = w.b.sub(last, block);
     }
-    let first = w.b.mul(block, plan.queries());
+    let first = w.b.mul(block, plan.lanes);
     let item = w.b.workitem_id();
     let lane = w.b.and(item, plan.lanes - 1);
     let wave = w.b.shr(item, plan.lanes.trailing_zeros());
     let wave = if plan.waves > 1 { w.b.uniform(wave) } else { w.b.scalar(0) };
-    let queries = (0..plan.each).map(|q| {
-        let own = w.b.add(lane, first);
-        let own = if q > 0 { w.b.add(own, q * plan.lanes) } else { own };
-        w.b.to_vector(own)
-    });
-    let queries = queries.collect();
+    let query = w.b.add(lane, first);
+    let query = w.b.to_vector(query);
     let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
     let float = Float(Type::F32);
-    let keys = Keys { cx, kind, plan, float, batch, first, lane, wave, queries, factor, score };
+    let keys = Keys { cx, kind, plan, float, batch, first, lane, wave, query, factor, score };
     keys.write(w)
 }
 
@@ -239,8 +241,8 @@ impl Keys<'_> {
         let (plan, e) = (&self.plan, &self.plan.e);
         let base = w.b.lds(plan.lds());
         self.bring_queries(&mut w, base)?;
-        let states = self.walk(&mut w, base)?;
-        self.meet(&mut w, base, states)?;
+        let state = self.walk(&mut w, base)?;
+        self.meet(&mut w, base, &state)?;
         let flops = 2 * (e.batches * e.queries * e.keys * (e.depth + e.width)) as u64;
         Ok(vec![w.finish([plan.blocks(), e.batches as u32, 1], flops)])
     }
@@ -265,7 +267,7 @@ impl Keys<'_> {
         let buf = w.buffer(self.cx, Arg::Input(0))?;
         let outer = self.outer(w, Arg::Input(0));
         let item = w.b.workitem_id();
-        let all = plan.queries() * pieces;
+        let all = plan.lanes * pieces;
         for before in (0..all).step_by(threads as usize) {
             let number = if before > 0 { w.b.add(item, before) } else { item };
             let (query, piece) = w.b.divmod(number, pieces);
@@ -296,21 +298,19 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// The maximum, sum and results of the lane's queries, of the keys of its wave.
-    fn walk(&self, w: &mut Writer, base: u32) -> Res<Vec<State>> {
+    /// The maximum, sum and results of the lane's query, of the keys of its wave.
+    fn walk(&self, w: &mut Writer, base: u32) -> Res<State> {
         let (plan, float) = (&self.plan, self.float);
         let zeros = |b: &mut Builder| {
             let p = b.v(4);
             (0..4).for_each(|i| b.copy_into(p.dword(i), 0u32));
             p
         };
-        let states: Vec<State> = (0..plan.each)
-            .map(|_| State {
-                max: float.held(&mut w.b, f64::NEG_INFINITY),
-                sum: float.held(&mut w.b, 0.0),
-                results: (0..plan.e.width / 4).map(|_| zeros(&mut w.b)).collect(),
-            })
-            .collect();
+        let state = State {
+            max: float.held(&mut w.b, f64::NEG_INFINITY),
+            sum: float.held(&mut w.b, 0.0),
+            results: (0..plan.e.width / 4).map(|_| zeros(&mut w.b)).collect(),
+        };
         let fixed = self.operands(w, None)?;
         let chunks = Chunks::new(self, w, base)?;
         let whole = plan.e.keys as u32 / plan.keys;
@@ -325,19 +325,17 @@ impl Keys<'_> {
                     w.b.generic(Gen::Min.of(Type::U32), &[own.into(), whole.into()])
                 }
             };
-            let own = w.b.add(tiles, plan.waves - 1);
-            let own = w.b.shr(own, plan.waves.trailing_zeros());
-            let begin = w.b.mul(self.wave, own);
-            let end = w.b.add(begin, own);
-            let end = w.b.generic(Gen::Min.of(Type::U32), &[end.into(), tiles.into()]);
+            // Waves take tiles in turn.
             let after = w.b.label();
-            let behind = w.b.add(begin, 1u32);
-            w.b.branch_lt(end, behind, after);
-            let count = w.b.sub(end, begin);
-            let first = w.b.mul(begin, plan.keys);
-            chunks.begin(&mut w.b, first, Some(end), plan.keys);
+            let behind = w.b.add(self.wave, 1u32);
+            w.b.branch_lt(tiles, behind, after);
+            let count = w.b.sub(tiles, self.wave);
+            let count = w.b.add(count, plan.waves - 1);
+            let count = w.b.shr(count, plan.waves.trailing_zeros());
+            let first = w.b.mul(self.wave, plan.keys);
+            chunks.begin(&mut w.b, first, Some(tiles), plan.keys);
             let node = w.b.begin_loop("keys");
-            self.tile(w, &chunks, &states, &fixed, plan.keys)?;
+            self.tile(w, &chunks, &state, &fixed, plan.keys)?;
             w.b.end_loop(node, count, 1, Pipeline::Off, false);
             chunks.drop_touched(&mut w.b, base + plan.held());
             w.b.place(after, "rest");
@@ -354,21 +352,21 @@ impl Keys<'_> {
                 w.b.branch_lt(seen, behind, done);
             }
             chunks.begin(&mut w.b, first, None, rest);
-            self.tile(w, &chunks, &states, &fixed, rest)?;
+            self.tile(w, &chunks, &state, &fixed, rest)?;
             w.b.place(done, "met");
         }
-        Ok(states)
+        Ok(state)
     }
 
     /// How many keys the last query of the workgroup sees, where that is not all.
     fn seen(&self, b: &mut Builder) -> Option<Part> {
-        let seen = b.add(self.first, (self.kind.causal? + i64::from(self.plan.queries())) as u32);
+        let seen = b.add(self.first, (self.kind.causal? + i64::from(self.plan.lanes)) as u32);
         let seen = b.generic(Gen::Max.of(Type::I32), &[seen.into(), 0u32.into()]);
         Some(b.generic(Gen::Min.of(Type::U32), &[seen.into(), (self.plan.e.keys as u32).into()]))
     }
 
     /// Takes a tile of so many keys, all but the last one whole.
-    fn tile(&self, w: &mut Writer, chunks: &Chunks, states: &[State], fixed: &Loaded, count: u32) -> Res<()> {
+    fn tile(&self, w: &mut Writer, chunks: &Chunks, state: &State, fixed: &Loaded, count: u32) -> Res<()> {
         let float = self.float;
         let whole = count == self.plan.keys;
         let at = chunks.key();
@@ -381,52 +379,42 @@ impl Keys<'_> {
         let (of_scores, of_values) = list.split_at(list.iter().filter(|c| c.is_of_scores()).count());
         let scores = chunks.scores(&mut w.b, of_scores, of_values, count);
         w.b.block("softmax");
-        let mut largest = Vec::new();
-        for (q, scores) in scores.iter().enumerate() {
-            let seen = self.evaluated(w, scores, q, at, [fixed, &moving])?;
-            for (own, new) in scores.iter().zip(&seen).filter(|(a, b)| a != b) {
-                w.b.copy_into(*own, *new);
-            }
-            let mut most = scores.clone();
-            while most.len() > 1 {
-                most = most.chunks(3).map(|some| maximum(&mut w.b, some)).collect();
-            }
-            let lowest = float.constant(&mut w.b, LOWEST);
-            largest.push(w.b.op(Gen::Max.of(Type::F32), &[lowest, most[0].into()]));
+        let seen = self.evaluated(w, &scores, at, [fixed, &moving])?;
+        for (own, new) in scores.iter().zip(&seen).filter(|(a, b)| a != b) {
+            w.b.copy_into(*own, *new);
         }
-        self.grow(&mut w.b, states, &largest);
-        let mut weights = Vec::new();
-        for (scores, state) in scores.iter().zip(states) {
-            weights.push(self.weights(&mut w.b, scores, state));
+        let mut most = scores.clone();
+        while most.len() > 1 {
+            most = most.chunks(3).map(|some| maximum(&mut w.b, some)).collect();
         }
+        let lowest = float.constant(&mut w.b, LOWEST);
+        let largest = w.b.op(Gen::Max.of(Type::F32), &[lowest, most[0].into()]);
+        self.grow(&mut w.b, state, largest);
+        let weights = self.weights(&mut w.b, &scores, state);
         w.b.block("values");
         w.b.fix_order();
         let next = of_scores.first().filter(|_| whole);
-        chunks.values(&mut w.b, (of_values, of_scores.len() % 2), next, states, &weights);
+        chunks.values(&mut w.b, (of_values, of_scores.len() % 2), next, &state.results, &weights);
         Ok(())
     }
 
     /// Where a maximum has to grow, what was summed before is scaled down: rarely, but for the first tiles.
-    fn grow(&self, b: &mut Builder, states: &[State], largest: &[Part]) {
+    fn grow(&self, b: &mut Builder, state: &State, largest: Part) {
         let float = self.float;
-        let growth = states.iter().zip(largest).map(|(s, l)| float.sub(b, *l, s.max));
-        let growth = growth.collect::<Vec<_>>().into_iter().reduce(|x, y| float.op(b, Gen::Max, x, y));
-        let growth = growth.expect("a lane has queries");
+        let growth = float.sub(b, largest, state.max);
         let grows = float.compare_to(b, Gen::CmpGt, growth, SLACK / self.factor);
         let go_on = b.label();
         let any = b.mask();
         b.emit(if any.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 }, &[any.into()], &[grows.into(), grows.into()]);
         b.emit(op::S_CBRANCH_SCC0, &[], &[Opnd::Block(go_on)]);
         b.block("grow");
-        for (state, largest) in states.iter().zip(largest) {
-            let new = float.op(b, Gen::Max, state.max, *largest);
-            let gone = float.sub(b, state.max, new);
-            let gone = float.scaled(b, gone, self.factor);
-            let shrink = b.op(Gen::Exp2.of(Type::F32), &[gone.into()]);
-            b.copy_into(state.max, new);
-            let sums = state.results.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))).chain([state.sum]);
-            sums.for_each(|x| b.emit(Gen::Mul.of(Type::F32), &[x.into()], &[x.into(), shrink.into()]));
-        }
+        let new = float.op(b, Gen::Max, state.max, largest);
+        let gone = float.sub(b, state.max, new);
+        let gone = float.scaled(b, gone, self.factor);
+        let shrink = b.op(Gen::Exp2.of(Type::F32), &[gone.into()]);
+        b.copy_into(state.max, new);
+        let sums = state.results.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))).chain([state.sum]);
+        sums.for_each(|x| b.emit(Gen::Mul.of(Type::F32), &[x.into()], &[x.into(), shrink.into()]));
         b.place(go_on, "weights");
     }
 
@@ -477,38 +465,41 @@ impl Keys<'_> {
             };
             let outer = self.outer(w, Arg::Input(i));
             let ahead = keys.map(|(first, _)| w.b.mul(first, pitch as i32));
-            let queries = if row == 0 { &self.queries[..1] } else { &self.queries[..] };
-            let mut of_keys = vec![Vec::new(); count as usize];
-            for query in queries {
-                let mut at = w.b.mul(*query, row as i32);
-                for more in [outer.reg, ahead].into_iter().flatten() {
-                    at = w.b.add(at, more);
-                }
-                let at = w.b.to_vector(at);
-                let inside = (!self.plan.e.queries.is_multiple_of(self.plan.queries() as usize) && row != 0)
-                    .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(self.plan.e.queries as u32).into(), (*query).into()]));
-                let at = inside.map_or(at, |m| w.b.guard(m, at));
-                for (n, own) in (0..).zip(&mut of_keys) {
-                    let imm = outer.imm.wrapping_add((pitch * n) as u32);
-                    own.push(values::load(&mut w.b, t, buf, Offset { reg: Some(at), imm }));
-                }
+            let mut at = w.b.mul(self.query, row as i32);
+            for more in [outer.reg, ahead].into_iter().flatten() {
+                at = w.b.add(at, more);
+            }
+            let mut at = w.b.to_vector(at);
+            if !self.plan.e.queries.is_multiple_of(self.plan.lanes as usize) && row != 0 {
+                let all = (self.plan.e.queries as u32).into();
+                let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[all, self.query.into()]);
+                at = w.b.guard(inside, at);
+            }
+            // Neighbouring keys side by side, where they lie so.
+            let dense =
+                t != DType::U8 && pitch == size && values::comes_in_fours(t) && values::is_word_aligned(t, view);
+            let together = if dense && view.dims[r - 1].is_multiple_of(4) { 4 } else { 1 };
+            let mut of_keys = Vec::new();
+            while of_keys.len() < count as usize {
+                let left = count - of_keys.len() as u32;
+                let imm = outer.imm.wrapping_add((pitch * of_keys.len() as i64) as u32);
+                let some = if left < together { 1 } else { together };
+                of_keys.extend(values::load_some(&mut w.b, t, buf, Offset { reg: Some(at), imm }, some));
             }
             out.push(of_keys);
         }
         Ok(out)
     }
 
-    /// The step's expression of the scores of one of the lane's queries; what it does not see is hidden.
-    fn evaluated(&self, w: &mut Writer, scores: &[Part], q: usize, first: Part, operands: [&Loaded; 2]) -> Res<Vec<Part>> {
+    /// The step's expression of the scores of the lane's query; what it does not see is hidden.
+    fn evaluated(&self, w: &mut Writer, scores: &[Part], first: Part, operands: [&Loaded; 2]) -> Res<Vec<Part>> {
         let mut out = scores.to_vec();
         if let Some(score) = self.score {
             for (n, s) in out.iter_mut().enumerate() {
                 let mut loaded = vec![None; self.cx.step.inputs.len()];
                 for i in 0..self.kind.operands {
                     let [fixed, moving] = operands.map(|o| &o[i]);
-                    let of_key = fixed.first().or_else(|| moving.get(n));
-                    let x = of_key.and_then(|x| x.get(q).or(x.first())).copied();
-                    loaded[3 + i] = match x {
+                    loaded[3 + i] = match fixed.first().or_else(|| moving.get(n)).copied() {
                         Some(x) if self.cx.dtype(Arg::Input(3 + i)) == DType::Bool => {
                             let x = x.reg(&mut w.b);
                             Some(Value::Mask(w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()])))
@@ -523,7 +514,7 @@ impl Keys<'_> {
         if let Some(past) = self.kind.causal {
             let hidden = w.b.to_vector(f32::NEG_INFINITY);
             // How many more keys the query sees than the first.
-            let seen = w.b.sub(self.queries[q], first);
+            let seen = w.b.sub(self.query, first);
             let seen = w.b.add(seen, past as u32);
             let seen = w.b.to_vector(seen);
             for (n, s) in (0u32..).zip(&mut out) {

@@ -576,6 +576,37 @@ fn attentions_of_few_queries() {
     }
 }
 
+/// Where no matrix instruction takes the type: one kernel, whose lanes have a query each.
+#[test]
+fn attentions_of_a_query_in_each_lane() {
+    let cases: [AttentionCase; 7] = [
+        ([1, 4, 4, 70, 130, 64, 64], Hidden::Nothing),
+        ([2, 4, 2, 100, 201, 128, 128], Hidden::Causal),
+        ([1, 8, 8, 150, 150, 32, 96], Hidden::Causal),
+        ([1, 8, 2, 96, 90, 72, 40], Hidden::Flags),
+        ([4, 4, 1, 65, 77, 40, 64], Hidden::Bias),
+        ([1, 12, 12, 49, 49, 64, 64], Hidden::Bias),
+        ([1, 16, 16, 64, 5, 16, 16], Hidden::Flags),
+    ];
+    let targets = [
+        (DType::F32, &["gfx803", "gfx900", "gfx906", "gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201"][..]),
+        (DType::F16, &["gfx906", "gfx1010", "gfx1030"]),
+    ];
+    let (mut all, mut single) = (0, 0);
+    for (t, targets) in targets {
+        for (i, case) in cases.into_iter().enumerate() {
+            let (b, want) = attention(t, case, i % 2 == 1);
+            let one = targets.iter().copied().filter(|target| launches(&b, target) == 1);
+            let one: Vec<&str> = one.collect();
+            (all, single) = (all + targets.len(), single + one.len());
+            let some = one.into_iter().filter(|target| drawn(&format!("lanes {t} {case:?} {target}")));
+            check(&b, &format!("{t} {case:?}"), &want, &some.collect::<Vec<_>>());
+        }
+    }
+    // With few lanes to fill, products and softmax apart are quicker.
+    assert!(single * 4 > all * 3, "{single} of {all}");
+}
+
 #[test]
 fn the_last_of_a_shared_depth_adds_in_the_same_order() {
     let [m, k, n] = [33, 1999, 49];

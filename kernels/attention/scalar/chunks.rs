@@ -3,12 +3,12 @@
 //! A chunk of scores has eight dwords of four keys, one of values sixteen dwords of two keys: 32 scalar registers. There are two sets of
 //! these in turn. Pieces of queries come from LDS for as many dwords of all keys of a tile, one set of registers ahead.
 //!
-//! Products stand so that neighbours are of different keys and different places in their lines, or of different queries: their results and
-//! vector factors then lie in registers that dual issue takes together.
+//! Products stand so that neighbours are of different keys and different places in their lines: their results and vector factors then lie
+//! in registers that dual issue takes together.
 
 use super::super::super::Writer;
 use super::super::super::error::Res;
-use super::{Arg, Buffer, Builder, Float, Gen, Keys, Opnd, Part, Scalars, State, Target, Type, dot_instruction};
+use super::{Arg, Buffer, Builder, Float, Gen, Keys, Opnd, Part, Scalars, Target, Type, dot_instruction};
 use crate::mir::MInst;
 use barewave_isa::{ModName, Mods, Op, op};
 
@@ -56,7 +56,13 @@ impl Chunk {
                 starts.push(of_line(word));
                 word += of_line(word).1;
             }
-            let chunk = move |(word, words): (u32, u32), key: u32| Chunk { of_k, key, keys: keys.min(count - key), word, words };
+            let chunk = move |(word, words): (u32, u32), key: u32| Chunk {
+                of_k,
+                key,
+                keys: keys.min(count - key),
+                word,
+                words,
+            };
             (starts, keys, chunk)
         };
         let (starts, keys, chunk) = some(true, plan.deep(), DEPTH, OF_SCORES);
@@ -86,14 +92,14 @@ pub(super) struct Chunks<'a, 'g> {
     strides: [u32; 2],
     /// Bytes before the first line: of the workgroup's batch, and constant ones.
     outer: [(Option<Part>, u32); 2],
-    /// First key of the tile, and where its lines begin; the last tile's of the wave.
+    /// First key of the tile, and where its lines begin; first key of the last tile.
     key: Part,
     bases: [Part; 2],
     last: Part,
     /// Registers of two chunks in turn.
     sets: [[Part; 2]; 2],
-    /// Registers of two pieces of each query.
-    pieces: [Vec<Part>; 2],
+    /// Registers of what is read of the query at once, two in turn.
+    pieces: [[Part; 2]; 2],
     /// Where the lane reads them.
     place: Part,
     /// Where lanes ask for lines of K and V ahead, and the registers for what nobody waits for.
@@ -135,7 +141,7 @@ impl<'a, 'g> Chunks<'a, 'g> {
             bases: [b.s(1), b.s(1)],
             last: b.s(1),
             sets: [0, 1].map(|_| [b.s(16), b.s(16)]),
-            pieces: [0, 1].map(|_| (0..plan.each * DEPTH / 4).map(|_| b.v(4)).collect()),
+            pieces: [0, 1].map(|_| [b.v(4), b.v(4)]),
             place: b.to_vector(place),
             places,
         })
@@ -146,12 +152,12 @@ impl<'a, 'g> Chunks<'a, 'g> {
         self.key
     }
 
-    /// Goes to a tile of so many keys, of tiles up to one, and asks for its first chunk and pieces.
-    pub fn begin(&self, b: &mut Builder, first: Part, end: Option<Part>, count: u32) {
+    /// Goes to a tile of so many keys, of so many tiles, and asks for its first chunk and pieces.
+    pub fn begin(&self, b: &mut Builder, first: Part, tiles: Option<Part>, count: u32) {
         b.copy_into(self.key, first);
-        let last = match end {
-            Some(end) => {
-                let last = b.sub(end, 1u32);
+        let last = match tiles {
+            Some(tiles) => {
+                let last = b.sub(tiles, 1u32);
                 b.mul(last, self.keys.plan.keys)
             }
             None => first,
@@ -172,10 +178,19 @@ impl<'a, 'g> Chunks<'a, 'g> {
         }
     }
 
-    /// Asks for a dword of each line of the next tile, for which nobody waits.
+    /// First key of the wave's next tile; of the last one where there is none.
+    fn next(&self, b: &mut Builder) -> Part {
+        let key = b.add(self.key, self.keys.plan.round());
+        b.generic(Gen::Min.of(Type::U32), &[key.into(), self.last.into()])
+    }
+
+    /// Asks for a dword of each line of the wave's next tile, for which nobody waits.
     pub fn touch(&self, b: &mut Builder) {
+        let next = self.next(b);
         for (i, places) in self.places.iter().enumerate() {
-            let next = b.add(self.bases[i], self.outer[i].1 + self.strides[i] * self.keys.plan.keys);
+            let next = b.mul(next, self.strides[i]);
+            let next = self.outer[i].0.map_or(next, |r| b.add(next, r));
+            let next = b.add(next, self.outer[i].1);
             places.iter().for_each(|(at, to)| b.load_into(*to, self.buffers[i], *at, next, 0));
         }
     }
@@ -205,35 +220,26 @@ impl<'a, 'g> Chunks<'a, 'g> {
         self.sets[set][(n / each) as usize].slice((n % each * DEPTH) as u8, c.words as u8)
     }
 
-    /// Reads so many dwords of the lane's queries.
+    /// Reads so many dwords of the lane's query.
     fn read(&self, b: &mut Builder, word: u32, words: u32, set: usize) {
-        let plan = &self.keys.plan;
-        for q in 0..plan.each {
-            for piece in 0..words / 4 {
-                let to = self.pieces[set][(q * DEPTH / 4 + piece) as usize];
-                let at = (word / 4 + piece) * plan.pitch() + q * plan.lanes * 16;
-                b.lds_read_into(to, self.place, at);
-            }
+        for piece in 0..words / 4 {
+            b.lds_read_into(self.pieces[set][piece as usize], self.place, (word / 4 + piece) * self.keys.plan.pitch());
         }
     }
 
-    /// Dword `word` of what was read of a query.
-    fn query(&self, set: usize, q: u32, word: u32) -> Part {
-        self.pieces[set][(q * DEPTH / 4 + word / 4) as usize].dword((word % 4) as u8)
+    /// Dword `word` of what was read of it.
+    fn query(&self, set: usize, word: u32) -> Part {
+        self.pieces[set][(word / 4) as usize].dword((word % 4) as u8)
     }
 
-    /// The scores of a tile of so many keys, of each query, from chunks of which the first is there. Asks for the first one of values.
-    pub fn scores(&self, b: &mut Builder, list: &[Chunk], then: &[Chunk], count: u32) -> Vec<Vec<Part>> {
-        let plan = &self.keys.plan;
+    /// The scores of a tile of so many keys, from chunks of which the first is there. Asks for the first one of values.
+    pub fn scores(&self, b: &mut Builder, list: &[Chunk], then: &[Chunk], count: u32) -> Vec<Part> {
         // Two that stand side by side are issued together.
-        let pairs: Vec<Part> = (0..(plan.each * count).div_ceil(2)).map(|_| b.v(2)).collect();
-        let score = |q: u32, key: u32| {
-            let n = if plan.each == 1 { key } else { key * plan.each + q };
-            pairs[(n / 2) as usize].dword((n % 2) as u8)
-        };
+        let pairs: Vec<Part> = (0..count.div_ceil(2)).map(|_| b.v(2)).collect();
+        let scores: Vec<Part> = (0..count).map(|key| pairs[(key / 2) as usize].dword((key % 2) as u8)).collect();
         let blocks = |c: &Chunk| (c.word / DEPTH) as usize;
         for (n, c) in list.iter().enumerate() {
-            let products = self.of_scores(b, c, n % 2, blocks(c) % 2, &score);
+            let products = self.of_scores(b, c, (n % 2, blocks(c) % 2), &scores);
             let next = list.get(n + 1).or(then.first());
             self.among(b, products, |b| {
                 if let Some(next) = next {
@@ -247,31 +253,23 @@ impl<'a, 'g> Chunks<'a, 'g> {
                 }
             });
         }
-        (0..plan.each).map(|q| (0..count).map(|key| score(q, key)).collect()).collect()
+        scores
     }
 
-    /// The products of a chunk of scores.
-    fn of_scores(
-        &self,
-        b: &mut Builder,
-        c: &Chunk,
-        set: usize,
-        pieces: usize,
-        score: &impl Fn(u32, u32) -> Part,
-    ) -> Vec<MInst> {
-        let plan = &self.keys.plan;
+    /// The products of a chunk of scores with pieces of the query, in registers of these sets.
+    fn of_scores(&self, b: &mut Builder, c: &Chunk, (set, pieces): (usize, usize), scores: &[Part]) -> Vec<MInst> {
         let float = Float(Type::F32);
-        let dot = dot(b.target(), plan.t);
-        let mixed = plan.t == Type::F16 && dot.is_none();
+        let t = self.keys.plan.t;
+        let dot = dot(b.target(), t);
         b.aside(|b| {
-            let mut begun = vec![c.word > 0; (c.keys * plan.each) as usize];
-            let mut multiply = |b: &mut Builder, key: u32, q: u32, word: u32| {
-                let (x, y) = (self.registers(c, key, set).dword(word as u8), self.query(pieces, q, word));
-                let (sum, begun) = (score(q, c.key + key), &mut begun[(key * plan.each + q) as usize]);
+            let mut begun = vec![c.word > 0; c.keys as usize];
+            let mut multiply = |b: &mut Builder, key: u32, word: u32| {
+                let (x, y) = (self.registers(c, key, set).dword(word as u8), self.query(pieces, word));
+                let (sum, begun) = (scores[(c.key + key) as usize], &mut begun[key as usize]);
                 let onto: Opnd = if *begun { sum.into() } else { 0u32.into() };
                 match dot {
                     Some(dot) => b.emit(dot, &[sum.into()], &[x.into(), y.into(), onto]),
-                    None if mixed => {
+                    None if t == Type::F16 => {
                         self.mixed(b, sum, x, y.into(), (0, 0), onto);
                         self.mixed(b, sum, x, y.into(), (1, 1), sum.into());
                     }
@@ -280,13 +278,10 @@ impl<'a, 'g> Chunks<'a, 'g> {
                 }
                 *begun = true;
             };
-            // Two words, of which one key or query begins with the first, its neighbour with the second.
+            // Two words, of which one key begins with the first, its neighbour with the second.
             for word in (0..c.words).step_by(2) {
                 for turn in 0..2 {
-                    for n in 0..c.keys * plan.each {
-                        let (key, q) = (n / plan.each, n % plan.each);
-                        multiply(b, key, q, word + (n + turn) % 2);
-                    }
+                    (0..c.keys).for_each(|key| multiply(b, key, word + (key + turn) % 2));
                 }
             }
         })
@@ -299,12 +294,12 @@ impl<'a, 'g> Chunks<'a, 'g> {
         b: &mut Builder,
         (list, set): (&[Chunk], usize),
         next_tile: Option<&Chunk>,
-        states: &[State],
-        weights: &[Vec<Part>],
+        results: &[Part],
+        weights: &[Part],
     ) {
         for (n, c) in list.iter().enumerate() {
             let own = (set + n) % 2;
-            let products = self.of_values(b, c, own, states, weights);
+            let products = self.of_values(b, c, own, results, weights);
             let next = list.get(n + 1);
             let first = next_tile.filter(|_| next.is_none());
             self.among(b, products, |b| {
@@ -312,8 +307,7 @@ impl<'a, 'g> Chunks<'a, 'g> {
                     self.load(b, next, 1 - own);
                 }
                 if let Some(first) = first {
-                    let key = b.add(self.key, self.keys.plan.keys);
-                    let key = b.generic(Gen::Min.of(Type::U32), &[key.into(), self.last.into()]);
+                    let key = self.next(b);
                     b.copy_into(self.key, key);
                     self.go(b);
                     self.read(b, first.word, first.words, 0);
@@ -330,20 +324,18 @@ impl<'a, 'g> Chunks<'a, 'g> {
     }
 
     /// The products of a chunk of values.
-    fn of_values(&self, b: &mut Builder, c: &Chunk, set: usize, states: &[State], weights: &[Vec<Part>]) -> Vec<MInst> {
-        let plan = &self.keys.plan;
-        let float = Float(Type::F32);
-        let result = |q: u32, column: u32| states[q as usize].results[(column / 4) as usize].dword((column % 4) as u8);
-        if let Some(dot) = dot(b.target(), plan.t) {
-            return b.aside(|b| {
-                let word = |b: &mut Builder, w: u32, op: Op| {
-                    let of = |n: u32| -> Opnd {
-                        if n < c.keys { self.registers(c, n, set).dword(w as u8).into() } else { 0u32.into() }
-                    };
-                    b.op(op, &[of(0), of(1)])
-                };
+    fn of_values(&self, b: &mut Builder, c: &Chunk, set: usize, results: &[Part], weights: &[Part]) -> Vec<MInst> {
+        let result = |column: u32| results[(column / 4) as usize].dword((column % 4) as u8);
+        let weight = |key: u32| weights[(c.key + key) as usize];
+        let word = |key: u32, w: u32| self.registers(c, key, set).dword(w as u8);
+        match (self.keys.plan.t, dot(b.target(), self.keys.plan.t)) {
+            (_, Some(dot)) => b.aside(|b| {
                 // Columns of two keys side by side, one dword ahead of what multiplies them.
-                let both = |b: &mut Builder, w: u32| [op::S_PACK_LL_B32_B16, op::S_PACK_HH_B32_B16].map(|op| word(b, w, op));
+                let both = |b: &mut Builder, w: u32| {
+                    let of = |key: u32| -> Opnd { if key < c.keys { word(key, w).into() } else { 0u32.into() } };
+                    [op::S_PACK_LL_B32_B16, op::S_PACK_HH_B32_B16].map(|op| b.op(op, &[of(0), of(1)]))
+                };
+                let weight = weights[(c.key / OF_VALUES) as usize];
                 let mut next = both(b, 0);
                 for w in 0..c.words {
                     let columns = next;
@@ -351,45 +343,29 @@ impl<'a, 'g> Chunks<'a, 'g> {
                         next = both(b, w + 1);
                     }
                     for (half, column) in (0..).zip(columns) {
-                        for q in 0..plan.each {
-                            let sum: Opnd = result(q, 2 * (c.word + w) + half).into();
-                            let weight = weights[q as usize][(c.key / 2) as usize];
-                            b.emit(dot, &[sum], &[column.into(), weight.into(), sum]);
-                        }
+                        let sum: Opnd = result(2 * (c.word + w) + half).into();
+                        b.emit(dot, &[sum], &[column.into(), weight.into(), sum]);
                     }
                 }
-            });
+            }),
+            (Type::F16, None) => b.aside(|b| {
+                for (key, w) in (0..c.keys).flat_map(|key| (0..c.words).map(move |w| (key, w))) {
+                    for half in 0..2 {
+                        let sum = result(2 * (c.word + w) + half);
+                        self.mixed(b, sum, word(key, w), weight(key).into(), (half, WHOLE), sum.into());
+                    }
+                }
+            }),
+            _ => b.aside(|b| {
+                // Neighbours have neighbouring columns, of different keys.
+                for (turn, w) in (0..2).flat_map(|turn| (0..c.words).step_by(2).map(move |w| (turn, w))) {
+                    for key in 0..c.keys {
+                        let column = w + (key + turn) % 2;
+                        Float(Type::F32).fma_into(b, result(c.word + column), word(key, column), weight(key));
+                    }
+                }
+            }),
         }
-        if plan.t == Type::F16 {
-            return b.aside(|b| {
-                for key in 0..c.keys {
-                    for w in 0..c.words {
-                        for (half, q) in (0..2).flat_map(|half| (0..plan.each).map(move |q| (half, q))) {
-                            let (sum, x) = (result(q, 2 * (c.word + w) + half), self.registers(c, key, set).dword(w as u8));
-                            let weight = weights[q as usize][(c.key + key) as usize];
-                            self.mixed(b, sum, x, weight.into(), (half, WHOLE), sum.into());
-                        }
-                    }
-                }
-            });
-        }
-        b.aside(|b| {
-            for turn in 0..2 {
-                for w in 0..c.words {
-                    for n in 0..c.keys * plan.each {
-                        // Neighbours have neighbouring columns, of another key or query.
-                        let (key, q) = (n / plan.each, n % plan.each);
-                        let column = w / 2 * 2 + (w + n) % 2;
-                        let now = if plan.each == 1 { (w + turn) % 2 == 0 } else { (key + turn) % 2 == 0 };
-                        if now {
-                            let x = self.registers(c, key, set).dword(column as u8);
-                            let weight = weights[q as usize][(c.key + key) as usize];
-                            float.fma_into(b, result(q, c.word + column), x, weight);
-                        }
-                    }
-                }
-            }
-        })
     }
 
     /// `sum = x y + onto`, where factors are halves of words, or words of f32.

@@ -18,23 +18,21 @@ const PITCH: u32 = COLUMNS * 4 + 16;
 impl Scalars {
     /// Bytes of LDS for it.
     pub(super) fn meeting(&self) -> u32 {
-        self.waves * self.queries() * PITCH
+        self.waves * self.lanes * PITCH
     }
 }
 
 impl Keys<'_> {
     /// Puts together and stores.
-    pub(super) fn meet(&self, w: &mut Writer, base: u32, states: Vec<State>) -> Res<()> {
+    pub(super) fn meet(&self, w: &mut Writer, base: u32, state: &State) -> Res<()> {
         let (plan, float) = (&self.plan, self.float);
         // Queries, or what others still read of them, lay there.
         w.b.barrier();
-        let scales = self.scales(w, base, &states);
-        for (state, scale) in states.iter().zip(scales) {
-            let all = state.results.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i)));
-            all.for_each(|x| w.b.emit(Gen::Mul.of(Type::F32), &[x.into()], &[x.into(), scale.into()]));
-        }
+        let scale = self.scale(w, base, state);
+        let all = state.results.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i)));
+        all.for_each(|x| w.b.emit(Gen::Mul.of(Type::F32), &[x.into()], &[x.into(), scale.into()]));
         let item = w.b.workitem_id();
-        let own = w.b.mul(self.wave, plan.queries() * PITCH);
+        let own = w.b.mul(self.wave, plan.lanes * PITCH);
         let home = w.b.mad(self.lane, PITCH, own);
         let home = w.b.to_vector(home);
         let threads = plan.threads();
@@ -43,28 +41,24 @@ impl Keys<'_> {
             if first > 0 || plan.waves > 1 {
                 w.b.barrier();
             }
-            for (q, state) in (0..).zip(&states) {
-                for n in 0..quads {
-                    let at = base + q * plan.lanes * PITCH + n * 16;
-                    w.b.lds_write(home, state.results[(first / 4 + n) as usize], at);
-                }
+            for n in 0..quads {
+                w.b.lds_write(home, state.results[(first / 4 + n) as usize], base + n * 16);
             }
             w.b.barrier();
-            let all = plan.queries() * quads;
+            let all = plan.lanes * quads;
             for before in (0..all).step_by(threads as usize) {
                 let number = if before > 0 { w.b.add(item, before) } else { item };
                 let (query, quad) = w.b.divmod(number, quads);
                 let mut from = query;
                 if before + threads > all {
-                    let last = w.b.to_vector(plan.queries() - 1);
+                    let last = w.b.to_vector(plan.lanes - 1);
                     from = w.b.op(Gen::Min.of(Type::U32), &[last.into(), query.into()]);
                 }
                 let from = w.b.mul(from, PITCH);
                 let from = w.b.mad(quad, 16u32, from);
                 let from = w.b.to_vector(from);
-                let sums: Vec<Part> = (0..plan.waves)
-                    .map(|wave| w.b.lds_read(4, from, base + wave * plan.queries() * PITCH))
-                    .collect();
+                let sums: Vec<Part> =
+                    (0..plan.waves).map(|wave| w.b.lds_read(4, from, base + wave * plan.lanes * PITCH)).collect();
                 let sum = |w: &mut Writer, i: u8| {
                     let all = sums.iter().map(|p| p.dword(i)).collect::<Vec<_>>();
                     all.into_iter().reduce(|x, y| float.add(&mut w.b, x, y)).expect("a workgroup has waves")
@@ -79,56 +73,46 @@ impl Keys<'_> {
     }
 
     /// What each wave's results of a query are times, so that all together are the whole.
-    fn scales(&self, w: &mut Writer, base: u32, states: &[State]) -> Vec<Part> {
+    fn scale(&self, w: &mut Writer, base: u32, state: &State) -> Part {
         let (plan, float) = (&self.plan, self.float);
-        let at = w.b.mul(self.lane, 8u32);
-        let at = w.b.to_vector(at);
-        let own = w.b.mul(self.wave, plan.queries() * 8);
-        let home = w.b.add(at, own);
-        let home = w.b.to_vector(home);
+        let gone = |w: &mut Writer, max: Part, most: Part| {
+            let gone = float.sub(&mut w.b, max, most);
+            let gone = float.scaled(&mut w.b, gone, self.factor);
+            w.b.op(Gen::Exp2.of(Type::F32), &[gone.into()])
+        };
+        let (mut sum, mut keep) = (state.sum, None);
         if plan.waves > 1 {
-            for (q, state) in (0..).zip(states) {
-                let both = w.b.v(2);
-                w.b.copy_into(both.dword(0), state.max);
-                w.b.copy_into(both.dword(1), state.sum);
-                w.b.lds_write(home, both, base + q * plan.lanes * 8);
-            }
+            let at = w.b.mul(self.lane, 8u32);
+            let at = w.b.to_vector(at);
+            let own = w.b.mul(self.wave, plan.lanes * 8);
+            let home = w.b.add(at, own);
+            let home = w.b.to_vector(home);
+            let both = w.b.v(2);
+            w.b.copy_into(both.dword(0), state.max);
+            w.b.copy_into(both.dword(1), state.sum);
+            w.b.lds_write(home, both, base);
             w.b.barrier();
+            let all: Vec<Part> =
+                (0..plan.waves).map(|wave| w.b.lds_read(2, at, base + wave * plan.lanes * 8)).collect();
+            // A wave without keys has no maximum.
+            let lowest = float.held(&mut w.b, super::LOWEST);
+            let most = all.iter().fold(lowest, |m, x| float.op(&mut w.b, Gen::Max, m, x.dword(0)));
+            let scaled = all.iter().map(|x| {
+                let keep = gone(w, x.dword(0), most);
+                float.mul(&mut w.b, x.dword(1), keep)
+            });
+            let scaled: Vec<Part> = scaled.collect();
+            sum = scaled.into_iter().reduce(|x, y| float.add(&mut w.b, x, y)).expect("a workgroup has waves");
+            keep = Some(gone(w, state.max, most));
         }
-        let mut out = Vec::new();
-        for (q, state) in (0..).zip(states) {
-            let gone = |w: &mut Writer, max: Part, most: Part| {
-                let gone = float.sub(&mut w.b, max, most);
-                let gone = float.scaled(&mut w.b, gone, self.factor);
-                w.b.op(Gen::Exp2.of(Type::F32), &[gone.into()])
-            };
-            let (mut sum, mut keep) = (state.sum, None);
-            if plan.waves > 1 {
-                let place = |wave: u32| base + (wave * plan.queries() + q * plan.lanes) * 8;
-                let all: Vec<Part> = (0..plan.waves).map(|wave| w.b.lds_read(2, at, place(wave))).collect();
-                // A wave without keys has no maximum.
-                let lowest = float.held(&mut w.b, super::LOWEST);
-                let most = all.iter().fold(lowest, |m, x| float.op(&mut w.b, Gen::Max, m, x.dword(0)));
-                let scaled: Vec<Part> = all
-                    .iter()
-                    .map(|x| {
-                        let keep = gone(w, x.dword(0), most);
-                        float.mul(&mut w.b, x.dword(1), keep)
-                    })
-                    .collect();
-                sum = scaled.into_iter().reduce(|x, y| float.add(&mut w.b, x, y)).expect("a workgroup has waves");
-                keep = Some(gone(w, state.max, most));
-            }
-            let one = float.constant(&mut w.b, 1.0);
-            let mut scale = float.div(&mut w.b, one, sum);
-            if self.kind.masked {
-                // A query that sees no key has a sum of 0, and a result of 0.
-                let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, sum);
-                scale = w.b.select(nothing, 0.0f32, scale);
-            }
-            out.push(keep.map_or(scale, |keep| float.mul(&mut w.b, scale, keep)));
+        let one = float.constant(&mut w.b, 1.0);
+        let mut scale = float.div(&mut w.b, one, sum);
+        if self.kind.masked {
+            // A query that sees no key has a sum of 0, and a result of 0.
+            let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, sum);
+            scale = w.b.select(nothing, 0.0f32, scale);
         }
-        out
+        keep.map_or(scale, |keep| float.mul(&mut w.b, scale, keep))
     }
 
     /// The step's expression of four columns of a query of the workgroup, and the store.
@@ -138,7 +122,7 @@ impl Keys<'_> {
         let own = w.b.to_vector(own);
         let block = w.b.to_vector(query);
         // Who has no columns left stores none.
-        let mine = w.b.op(Gen::CmpGt.of(Type::U32), &[plan.queries().into(), block.into()]);
+        let mine = w.b.op(Gen::CmpGt.of(Type::U32), &[plan.lanes.into(), block.into()]);
         let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(plan.e.queries as u32).into(), own.into()]);
         let inside = w.b.mask_and(mine, inside);
         let place = |w: &mut Writer, arg: Arg| {
@@ -170,7 +154,10 @@ impl Keys<'_> {
         let t: DType = self.cx.dtype(Arg::Output);
         let buf = w.buffer(self.cx, Arg::Output)?;
         let (pitch, at) = place(w, Arg::Output);
-        if pitch == t.size() as i64 && values::comes_in_fours(t) && values::is_word_aligned(t, &self.cx.step.output.view) {
+        if pitch == t.size() as i64
+            && values::comes_in_fours(t)
+            && values::is_word_aligned(t, &self.cx.step.output.view)
+        {
             values::store_some(&mut w.b, t, buf, at(0), &out);
         } else {
             out.iter().zip(0..).for_each(|(x, n)| values::store(&mut w.b, t, buf, at(n), *x));
