@@ -283,6 +283,7 @@ impl Flash<'_> {
             depth: depth as u32,
             part,
             aligned,
+            end: None,
         };
         let line = if wide { width } else { depth };
         let tile = plan.tile(k_of_tile);

@@ -327,6 +327,7 @@ impl Place<'_> {
             depth: depth as u32,
             part,
             aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
+            end: None,
         })
     }
 
@@ -352,6 +353,7 @@ impl Place<'_> {
                 depth: depth as u32,
                 part,
                 aligned: [x.offset, x.strides[0]].iter().all(|n| (n * size as i64) % 4 == 0),
+                end: None,
             };
             let item = w.b.workitem_id();
             let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, depth, item);
@@ -407,6 +409,7 @@ fn weight_source(
     let &Place { tile, group, groups, first: (first, _), .. } = place;
     let operand = term.weights();
     let size = cx.dtype(Arg::Input(operand)).size();
+    let end = (groups > 1).then_some(channels as u32);
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
     Ok(if term.has_constant_weights(cx) {
         let rows = part.split.span() as usize;
@@ -429,6 +432,7 @@ fn weight_source(
                 depth: rows as u32,
                 part,
                 aligned: true,
+                end,
             },
             pitch,
         )
@@ -438,7 +442,7 @@ fn weight_source(
         let base = (cx.step.inputs[operand].view.offset as usize * size) as u32;
         let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
         let (w_stride, of) = (depth as u32, depth as u32);
-        (Source { each: 1, buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned }, depth)
+        (Source { each: 1, buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned, end }, depth)
     })
 }
 

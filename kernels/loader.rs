@@ -68,6 +68,9 @@ pub(super) struct Source {
     pub part: DepthPart,
     /// Lines in the dense direction begin at multiples of four bytes.
     pub aligned: bool,
+    /// Columns in all of an operand with lines along k, where others lie behind the last one: workitems of no column load it again, since
+    /// what nobody needs would come from memory too.
+    pub end: Option<u32>,
 }
 
 /// Scalar offsets of a tile's loads, so that loads in a loop need no other instructions.
@@ -554,7 +557,12 @@ pub(super) fn dense_together(
         let common = Common::new(b, tile, share, layout, (vec, regs), item);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
-        let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
+        let starts = Starts::new(
+            b,
+            tile,
+            first,
+            loads.map(|l| src.element(common.k(l), src.loaded_column(common.column(l))) * size),
+        );
         let loads = own / vec;
         Loader::Deep(Deep { common, src, k_first, voff, starts, loads, masked, sideways: None, tally: None })
     }
@@ -563,7 +571,11 @@ pub(super) fn dense_together(
 /// k of a workitem's first element, and its byte from the operand's start.
 pub(super) fn first_element(b: &mut Builder, src: &Source, share: &Fragment, item: Part, scale: u32) -> (Part, Part) {
     let k = fragment::coordinate(b, share, item, fragment::row, 1, None);
-    let column = fragment::coordinate(b, share, item, fragment::col, 1, Some(src.first));
+    let mut column = fragment::coordinate(b, share, item, fragment::col, 1, Some(src.first));
+    if let (Some(end), 1) = (src.end, src.k_stride) {
+        let last = b.to_vector(end - 1);
+        column = b.op(Gen::Min.of(Type::U32), &[column.into(), last.into()]);
+    }
     let words = match (src.k_stride, src.w_stride) {
         (stride, 1) => b.mad(k, stride, column),
         (1, stride) => b.mad(column, stride, k),
@@ -580,6 +592,11 @@ impl Source {
     /// The element at a k and column, from the first on.
     fn element(&self, k: u32, column: u32) -> u32 {
         k * self.k_stride + column * self.w_stride
+    }
+
+    /// The column that loads go to whose workitems' first one is so many before: their first, where all that is behind the last one.
+    pub fn loaded_column(&self, ahead: u32) -> u32 {
+        if self.end.is_some_and(|end| ahead >= end) { 0 } else { ahead }
     }
 
     /// The operand's depth where the product's is `k`; what is never masked does not ask.
@@ -653,7 +670,8 @@ impl Deep {
             });
         }
         for (load, &reg) in c.regs.iter().enumerate() {
-            let imm = self.src.element(c.k(load as u32), c.column(load as u32)) * size;
+            let column = self.src.loaded_column(c.column(load as u32));
+            let imm = self.src.element(c.k(load as u32), column) * size;
             let mut voff = offsets[load % offsets.len()];
             if let Some(s) = self.sideways {
                 voff = s.guarded(b, voff, c.column(load as u32), k);

@@ -154,6 +154,9 @@ const ASKED_IN_SHADOW: u32 = 2;
 const REST: u32 = 2000;
 const FURTHER: u32 = 600;
 
+/// Bytes of operands that second-level caches keep: what nobody needs of them costs little.
+const CACHED: usize = 1 << 20;
+
 /// How a depth is read. Loads of whole rounds need not ask where it ends, and take what lies together wherever lines begin: they do
 /// not reach its end. What is left over is read element by element, or as lines allow, in rounds of the least depth.
 struct Rest {
@@ -438,6 +441,8 @@ impl Operand {
         let view = &cx.step.inputs[self.number].view;
         let buf = w.buffer(cx, Arg::Input(self.number))?;
         let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);
+        let others = outer.reg.is_some() && cx.graph.tensor(cx.tensor(Arg::Input(self.number))).bytes() > CACHED;
+        let end = view.dims[self.along.1] as u32;
         Ok(Source {
             buf,
             base: outer.imm,
@@ -449,6 +454,7 @@ impl Operand {
             each,
             part,
             aligned: lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line()),
+            end: (others && self.strides.0 == 1 && !tile.is_transposed(self.number)).then_some(end),
         })
     }
 
