@@ -49,16 +49,6 @@ fn what_exporters_write() {
     assert_eq!((found.causal, found.operands, found.undefined), (None, 1, Undefined::Nan));
 }
 
-#[test]
-fn of_1024_registers_kernels_use_those_that_operands_can_name() {
-    let mut b = Builder::new(23, 7);
-    let [q, k, v] = [4, 6, 6].map(|tokens| b.input(&[2, 3, tokens, 8]));
-    let (mask, past) = (b.input(&[4, 18]), [0; 2].map(|_| b.input(&[2, 3, 12, 8])));
-    let y = b.node_n("Attention", &[&q, &k, &v, &mask, &past[0], &past[1]], &[], 3);
-    y.iter().for_each(|o| b.output(o));
-    outputs_on(&b, "attention with a past", 1e-5, &["gfx1250"]);
-}
-
 /// Scores with a mask of this type, and what becomes of them; of each batch the first half of the queries sees nothing, and the last one
 /// only half of the keys.
 fn hidden(dtype: DType, [queries, keys, size]: [usize; 3], hides: f64, zero_of_nan: bool) -> Builder {
