@@ -415,6 +415,8 @@ fn weight_source(
     let operand = term.weights();
     let size = cx.dtype(Arg::Input(operand)).size();
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
+    // Into the next group's.
+    let reaches = groups > 1 && !channels.is_multiple_of(tile.m as usize);
     Ok(if term.has_constant_weights(cx) {
         let rows = part.split.span() as usize;
         // Dense along what the tile's cells are dense along.
@@ -423,6 +425,7 @@ fn weight_source(
         let packing = Packing { operand, groups, channels, taps: depth, lines, pitch, along_k, size };
         let buf = w.blob(Blob::Weights(packing));
         let scalar = offset_of_group(w, lines * pitch);
+        let end = reaches.then_some((lines * pitch * size) as u32);
         let (k_stride, w_stride) = if along_k { (1, pitch as u32) } else { (pitch as u32, 1) };
         (
             Source {
@@ -436,7 +439,7 @@ fn weight_source(
                 depth: rows as u32,
                 part,
                 aligned: true,
-                end: None,
+                end,
                 columns: None,
             },
             pitch,
@@ -447,7 +450,7 @@ fn weight_source(
         let base = (cx.step.inputs[operand].view.offset as usize * size) as u32;
         let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
         let (w_stride, of) = (depth as u32, depth as u32);
-        let end = (!channels.is_multiple_of(tile.m as usize)).then_some((channels * depth * size) as u32);
+        let end = reaches.then_some((channels * depth * size) as u32);
         let source = Source {
             each: 1,
             buf,
