@@ -33,7 +33,7 @@ use super::tile::{Order, WIDEST};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::expr::{Binary, Expr, Op, Scalar};
-use crate::graph::fused::Attention;
+use crate::graph::fused::{Attention, Undefined};
 use crate::graph::view::View;
 use crate::mir::{Builder, Gen, MInst, Opnd, Part, RegClass, Type, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, Step};
@@ -45,12 +45,18 @@ pub(super) use plan::{fits, key, makes, seen, takes_any_keys};
 use rounds::{Place, Rounds, Summed};
 use shares::Share;
 
-/// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN.
-const LOWEST: f64 = -1e37;
+/// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN. It is the least number that a
+/// finite mask can hold.
+const LOWEST: f64 = f32::MIN as f64;
 
 /// Exponents may exceed what was the maximum by so many powers of two before what was summed is scaled down: weights then
 /// still are far from the end of every type's range.
 const SLACK: f64 = 8.0;
+
+/// Scores that are this many, or more than this many over the factor, from 0 differ by nothing or by at least 128 over the factor: a
+/// weight is that of the maximum, or vanishes, whatever the base. The product of such a maximum and the factor is rounded by so much
+/// that the weights would be infinite or 0; by 64 powers of two at most where a maximum is less and the factor no more than 1.45.
+const COARSE: f64 = (1u64 << 30) as f64;
 
 /// How the keys of a tile are numbered: a lane's score in *slot* s (positions of an instruction's result, then results) of group G is
 /// that of key `s % run + run G + run groups (s / run)`.
@@ -176,7 +182,7 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
         (number, w.b.mul(number, plan.chunk))
     });
     let part = part.or(share.map(|s| (s.ends.first, w.b.mul(s.tile, plan.keys))));
-    let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
+    let scale = scale_of(&kind.score).filter(|s| *s > 0.0 && *s <= 1.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
     let float = Float(Type::F32);
@@ -199,6 +205,26 @@ fn scale_of(e: &Expr) -> Option<f64> {
         Op::Binary(Binary::Div, x, y) if acc(x) => constant(y).map(|c| 1.0 / c),
         _ => None,
     }
+}
+
+/// What results are multiplied by, their sum of weights in one, and where they are defined if they are to be 0 elsewhere. A query that
+/// sees no key has a sum of 0; of NaNs the sum is one.
+fn inverse(b: &mut Builder, float: Float, undefined: Undefined, sum: Part) -> (Part, Option<Part>) {
+    let one = float.constant(b, 1.0);
+    let inverse = float.div(b, one, sum);
+    match undefined {
+        Undefined::Nan => (inverse, None),
+        Undefined::NanUnlessHidden => {
+            let nothing = float.op(b, Gen::CmpEq, 0.0f32, sum);
+            (b.select(nothing, 0.0f32, inverse), None)
+        }
+        Undefined::Zero => (inverse, Some(float.op(b, Gen::CmpLt, 0.0f32, sum))),
+    }
+}
+
+/// A result, or 0 where it is not defined.
+fn cleared(b: &mut Builder, defined: Option<Part>, x: Part) -> Part {
+    defined.map_or(x, |mask| b.select(mask, x, 0.0f32))
 }
 
 impl Flash<'_> {
@@ -231,17 +257,14 @@ impl Flash<'_> {
             (results, whole) = self.put_together(&mut w, &counted, results.len());
             shared = Some(counted);
         }
-        // A query that sees no key has a sum of 0, and a result of 0.
-        let one = float.constant(&mut w.b, 1.0);
-        let inverse = float.div(&mut w.b, one, whole);
-        let inverse = if self.kind.masked {
-            let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, whole);
-            w.b.select(nothing, 0.0f32, inverse)
-        } else {
-            inverse
-        };
+        let (inverse, defined) = inverse(&mut w.b, float, self.kind.undefined, whole);
         for p in &results {
             self.scale(&mut w.b, *p, inverse);
+            for d in (0..p.len).map(|i| p.dword(i)).filter(|_| defined.is_some()) {
+                let x = w.b.to_vector(d);
+                let x = cleared(&mut w.b, defined, x);
+                w.b.copy_into(d, x);
+            }
         }
         let per = plan.form.side() * plan.form.side() / plan.lanes();
         self.store(w, results, per, shared)
@@ -285,6 +308,9 @@ impl Flash<'_> {
             depth: depth as u32,
             part,
             aligned,
+            // Keys behind the last are not loaded anyway.
+            end: if i == 1 { None } else { loader::end_of(view, (r - 2, r - 1), size, own_width) },
+            columns: None,
         };
         let line = if wide { width } else { depth };
         let tile = plan.tile(k_of_tile);

@@ -304,7 +304,7 @@ impl Grouped {
                     let abreast = workgroup / across;
                     // A workgroup's waves have to fit a compute unit.
                     let waves = (workgroup / wave).div_ceil(simds);
-                    let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().max_vgprs);
+                    let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().named_vgprs());
                     let free = registers.saturating_sub(OTHERS + FOR_A_CHANNEL * width);
                     let most = HELD.min(free) / width;
                     if most == 0 {

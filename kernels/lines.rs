@@ -32,9 +32,10 @@ const NEIGHBOURS: usize = 2048;
 const ROWS: usize = 64;
 const QUICKER: f64 = 0.95;
 
-/// Dwords of a line that a workitem holds, where the team can grow instead, and at most.
+/// Dwords of a line that a workitem holds, where the team can grow instead, and at most; and registers that it takes beside them.
 const LIGHT: u32 = 32;
 const MOST: u32 = 64;
+const BESIDE: u32 = 16;
 
 /// Dwords that a workitem holds and keeps at most where its team takes several lines, the numbers of lines, and how many workgroups there
 /// are then at least for each compute unit.
@@ -116,9 +117,10 @@ impl Shape {
 
 /// What a workgroup takes at once of lines that are walked once.
 pub(super) struct Walked {
-    /// Workgroups, and workitems of each.
+    /// Workgroups, workitems of each, and of a line.
     pub workgroups: usize,
     pub workitems: u32,
+    pub team: u32,
     /// Bytes that a workgroup loads before it waits.
     pub in_flight: usize,
 }
@@ -154,8 +156,8 @@ impl Shape {
             false => self.columns.and_then(|row| self.as_columns(row, target))?,
         };
         let workitems = beside * team;
-        let in_flight = (workitems * self.chunks(team) * self.together) as usize * self.size;
-        Some(Walked { workgroups: self.count.div_ceil(beside as usize), workitems, in_flight })
+        let in_flight = (workitems * self.chunks(team, workitems, target) * self.together) as usize * self.size;
+        Some(Walked { workgroups: self.count.div_ceil(beside as usize), workitems, team, in_flight })
     }
 
     /// How many workitems share a line whose elements lie together.
@@ -179,21 +181,23 @@ impl Shape {
         }
     }
 
-    /// Chunks that a workitem of a team takes in a round.
-    fn chunks(&self, team: u32) -> u32 {
+    /// Chunks that each workitem of a team in a workgroup of so many takes in a round.
+    fn chunks(&self, team: u32, workitems: u32, target: Target) -> u32 {
         let own = (self.length as u32 / self.together).div_ceil(team);
+        let (wave, simds) = (target.info().wave_size, target.info().simds);
+        let most = MOST.min(target.most_vgprs(wave, workitems.div_ceil(wave * simds)) - BESIDE);
         match self.is_run() {
             true => own.min(RUN / self.dwords),
-            false if own * self.together * self.dwords <= MOST => own,
+            false if own * self.together * self.dwords <= most => own,
             false => IN_FLIGHT,
         }
     }
 
     /// Whether workitems that walk lines as columns hold them; none where they are not walked so.
     pub fn are_held_columns(&self, target: Target) -> Option<bool> {
-        let (_, team) = self.columns.filter(|_| !self.dense).and_then(|row| self.as_columns(row, target))?;
+        let (beside, team) = self.columns.filter(|_| !self.dense).and_then(|row| self.as_columns(row, target))?;
         let own = (self.length as u32).div_ceil(team);
-        Some(self.chunks(team) >= own)
+        Some(self.chunks(team, beside * team, target) >= own)
     }
 
     /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
@@ -252,6 +256,8 @@ pub(super) struct Lines {
     member: Option<Part>,
     /// Lanes that have a line, where not all do.
     inside: Option<Part>,
+    /// Elements of the line, where it may be shorter than others.
+    end: Option<Part>,
     /// Lines that a team takes, one after the other.
     turns: u32,
     /// Neighbouring lines that neighbouring workitems walk, where that is how they walk.
@@ -298,7 +304,6 @@ impl Lines {
             WORKGROUP
         };
         let own = all.div_ceil(team);
-        let chunks = shape.chunks(team);
         // A team of several waves has its own barriers.
         let mut workgroup = if team > wave { team } else { WORKGROUP };
         // Few lines are spread over the compute units.
@@ -309,6 +314,7 @@ impl Lines {
         if let Some(beside) = columns {
             workgroup = beside * team;
         }
+        let chunks = shape.chunks(team, workgroup, cx.target);
         let mut w = cx.kernel(workgroup);
         let per_group = workgroup / team;
         let item = w.b.workitem_id();
@@ -329,9 +335,9 @@ impl Lines {
         }
         let rounds = own.div_ceil(chunks);
         let line = w.b.workgroup_id(0);
-        let (inside, turns) = (None, 1);
+        let (inside, end, turns) = (None, None, 1);
         let mut lines =
-            Lines { shape, team, workgroup, chunks, rounds, line, member, inside, turns, columns, of_group };
+            Lines { shape, team, workgroup, chunks, rounds, line, member, inside, end, turns, columns, of_group };
         lines.turn(&mut w, 0);
         (w, lines)
     }
@@ -352,8 +358,8 @@ impl Lines {
         };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
         let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
-        let (columns, of_group) = (None, None);
-        Lines { shape, team, workgroup, chunks, rounds, line, member, inside, turns, columns, of_group }
+        let (columns, of_group, end) = (None, None, None);
+        Lines { shape, team, workgroup, chunks, rounds, line, member, inside, end, turns, columns, of_group }
     }
 
     /// Workgroups to launch.
@@ -448,6 +454,20 @@ impl Lines {
         self.team
     }
 
+    /// Lets the line end after so many elements where its number in a larger one is `last`.
+    pub fn end_early(&mut self, w: &mut Writer, number: Part, last: u32, elements: u32) {
+        let number = w.b.to_vector(number);
+        let is_last = w.b.op(Gen::CmpEq.of(Type::U32), &[last.into(), number.into()]);
+        let [elements, length] = [elements, self.shape.length as u32].map(|n| w.b.to_vector(n));
+        self.end = Some(w.b.select(is_last, elements, length));
+    }
+
+    /// Lanes whose line ends early; none where no line does.
+    pub fn ends_early(&self, w: &mut Writer) -> Option<Part> {
+        let end = self.end?;
+        Some(w.b.op(Gen::CmpGt.of(Type::U32), &[(self.shape.length as u32).into(), end.into()]))
+    }
+
     /// Members whose number is less than `limit` when it is counted from `first`; none where that is all.
     pub fn is_below(&self, w: &mut Writer, first: u32, limit: u32) -> Option<Part> {
         let member = self.member.filter(|_| first + self.team > limit)?;
@@ -521,6 +541,10 @@ impl Lines {
     fn chunk(&self, w: &mut Writer, first: Part, c: u32, most: u32) -> Chunk {
         let [apart, step] = self.steps();
         let ahead = c * step;
+        if let Some(end) = self.end {
+            let at = self.index(w, &Chunk { first, ahead, inside: None }, 0);
+            return Chunk { first, ahead, inside: Some(w.b.op(Gen::CmpGt.of(Type::U32), &[end.into(), at.into()])) };
+        }
         let end = most + (self.team - 1) * apart + self.shape.together;
         let inside = (end > self.shape.length as u32).then(|| {
             let limit = (self.shape.length as u32).saturating_sub(ahead);

@@ -21,6 +21,7 @@ use super::split::DepthPart;
 use super::tile::{Layout, Order, Tile, Types, WIDEST};
 use super::values::{self, Value};
 use crate::graph::expr::Expr;
+use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
@@ -48,7 +49,7 @@ pub(super) enum Loader {
 /// that lie apart `k` is that of a cell's first element, behind which the others lie.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
-    /// Memory.
+    /// Memory: a buffer of its own, whose size [`Source::end_buffer`] sets.
     pub buf: Buffer,
     /// Constant byte offset.
     pub base: u32,
@@ -68,6 +69,17 @@ pub(super) struct Source {
     pub part: DepthPart,
     /// Lines in the dense direction begin at multiples of four bytes.
     pub aligned: bool,
+    /// Bytes of the operand's matrix, where tiles reach behind its columns: what lies behind them is another's.
+    pub end: Option<u32>,
+    /// Columns of an operand with others' elements between its lines, which the same step writes: none behind them is loaded.
+    pub columns: Option<u32>,
+}
+
+/// What [`Source::end`] is of a matrix that is two dimensions of a view, a depth and a width, in tiles so wide.
+pub(super) fn end_of(view: &View, along: (usize, usize), size: usize, tile: u32) -> Option<u32> {
+    let last = |d: usize| (view.dims[d] as i64 - 1) * view.strides[d];
+    let bytes = (last(along.0) + last(along.1) + 1) * size as i64;
+    (!view.dims[along.1].is_multiple_of(tile as usize)).then_some(bytes as u32)
 }
 
 /// Scalar offsets of a tile's loads, so that loads in a loop need no other instructions.
@@ -524,11 +536,17 @@ pub(super) fn dense_together(
             size * 8,
         );
         let layout = Layout::wide(tile, width, vec);
-        let (k_first, voff) = first_element(b, &src, &share, item, scale);
+        let (k_first, mut voff) = first_element(b, &src, &share, item, scale);
+        if let Some(columns) = src.columns {
+            let column = fragment::coordinate(b, &share, item, fragment::col, 1, Some(src.first));
+            let inside = b.op(Gen::CmpGt.of(Type::U32), &[columns.into(), column.into()]);
+            voff = b.guard(inside, voff);
+        }
         let loads = wide_own(tile, width) / vec;
         let turned = TurnedBytes::new(b, tile, loads, vec);
         let regs = turned.as_ref().map_or_else(|| Common::registers(b, tile, loads, vec), TurnedBytes::registers);
         let common = Common::new(b, tile, share, layout, (vec, regs), item);
+        src.end_buffer(b);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| common.k(l) * src.k_stride * size));
@@ -552,6 +570,7 @@ pub(super) fn dense_together(
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let regs = Common::registers(b, tile, width * tile.k / threads / vec, vec);
         let common = Common::new(b, tile, share, layout, (vec, regs), item);
+        src.end_buffer(b);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
@@ -577,6 +596,13 @@ pub(super) fn first_element(b: &mut Builder, src: &Source, share: &Fragment, ite
 }
 
 impl Source {
+    /// Lets the buffer end with the matrix, where that is one of several and tiles reach further.
+    pub fn end_buffer(&self, b: &mut Builder) {
+        if let (Some(at), Some(end)) = (self.scalar, self.end) {
+            b.emit(Gen::Add.of(Type::I32), &[self.buf.desc.dword(2).into()], &[at.into(), (self.base + end).into()]);
+        }
+    }
+
     /// The element at a k and column, from the first on.
     fn element(&self, k: u32, column: u32) -> u32 {
         k * self.k_stride + column * self.w_stride

@@ -109,7 +109,7 @@ impl Rows {
         let own = tile.m / waves;
         let left = own.min(rows);
         // As many rows as registers allow without fewer waves for it.
-        let in_flight = cx.target.info().max_vgprs / 4;
+        let in_flight = cx.target.info().named_vgprs() / 4;
         let at_once = (in_flight / held.max(1)).clamp(1, left.max(1).next_power_of_two());
         let at_once = 1 << at_once.ilog2();
         let fits = held <= MOST && own * waves == tile.m && own.is_power_of_two();

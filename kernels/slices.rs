@@ -401,6 +401,7 @@ impl Strip {
             let byte = |(n, k): (u32, u32)| (n * SIDE * columns + k * src.k_stride) * bytes;
             ((0..width / SIDE / columns).flat_map(of).map(byte).collect(), columns * bytes / 4)
         };
+        src.end_buffer(b);
         let first = loader::start_offset(b, &src, bytes);
         let mut starts = vec![(0, first)];
         for far in loads.iter().map(|at| at / REACH * REACH) {

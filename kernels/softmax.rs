@@ -5,7 +5,7 @@ use super::error::{Reason, Res};
 use super::float::Float;
 use super::grouped::Grouped;
 use super::lines::{Chunk, Lines, Place, Shape};
-use super::pieces::{self, Pieces};
+use super::pieces::{Found, Pieces};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::mir::{Gen, OpenLoop, Part, Type};
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
 /// Softmax over the last dimension: maximum, sum of exponentials, result.
 pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
-    if let Some(found) = Pieces::of(cx, out.rank() - 1, pieces::SOFTMAX) {
+    if let Some(found) = Pieces::of(cx, out.rank() - 1, Found::Softmax) {
         return found.softmax(cx, log, masked);
     }
     let (mut w, mut walk) = Walk::begin(cx, out.rank() - 1)?;
@@ -271,7 +271,7 @@ pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res
     }
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;
-    if let Some(found) = Pieces::of(cx, outer, pieces::NORMALIZED) {
+    if let Some(found) = Pieces::of(cx, outer, Found::Norm) {
         return found.normalize(cx, epsilon, center);
     }
     let length: usize = out.dims[outer..].iter().product();

@@ -23,7 +23,7 @@ use super::super::split::{IN_FLIGHT, Shared};
 use super::super::values::{self, Value};
 use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, lanes};
 use super::plan::{self, Extents};
-use super::{LOWEST, scale_of};
+use super::{LOWEST, cleared, inverse, scale_of};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
 use crate::mir::{BlockId, Gen, MInst, Part, Pipeline, Type, dot_instruction};
@@ -594,14 +594,9 @@ impl Keys<'_> {
         let item = w.b.workitem_id();
         let column = w.b.and(item, few.columns() - 1);
         for c in &found {
-            let one = float.constant(&mut w.b, 1.0);
-            let mut inverse = float.div(&mut w.b, one, c.sum);
-            if self.kind.masked {
-                // A query that sees no key has a sum of 0, and a result of 0.
-                let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, c.sum);
-                inverse = w.b.select(nothing, 0.0f32, inverse);
-            }
+            let (inverse, defined) = inverse(&mut w.b, float, self.kind.undefined, c.sum);
             let result = float.mul(&mut w.b, c.result, inverse);
+            let result = cleared(&mut w.b, defined, result);
             epilogue::finish(&mut w, self.cx, Value::Word(result.into()), |w, arg| {
                 let view = match arg {
                     Arg::Input(i) => &self.cx.step.inputs[i].view,

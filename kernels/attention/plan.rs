@@ -451,7 +451,7 @@ impl Plan {
             let cells = depth / self.run * width;
             cells.is_multiple_of(threads) && cells >= threads && threads >= (depth / self.run).max(width)
         };
-        let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
+        let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.named_vgprs());
         same && agree
             && self.half().is_multiple_of(self.form.side())
             && (self.slots() / self.halves()).is_multiple_of(self.run)

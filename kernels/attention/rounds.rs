@@ -24,7 +24,7 @@ use super::super::error::Res;
 use super::super::lanes::Across;
 use super::super::loader::Loader;
 use super::super::tile::Layout;
-use super::{Flash, LOWEST, Operands, SLACK};
+use super::{COARSE, Flash, LOWEST, Operands, SLACK};
 use crate::mir::{Builder, Code, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, dot_instruction};
 use barewave_isa::op;
 use std::ops::Range;
@@ -118,6 +118,7 @@ pub(super) struct Rounds<'a, 'g> {
     sum: Part,
     largest: Part,
     growth: Part,
+    /// What a difference of scores is multiplied with to be one of powers of two: changes with the maximum, see [`COARSE`].
     factor: Part,
     ones: Part,
     across: Vec<Across>,
@@ -479,6 +480,12 @@ impl<'a, 'g> Rounds<'a, 'g> {
         let gone = float.mul(b, self.factor, gone);
         let shrink = b.op(Gen::Exp2.of(Type::F32), &[gone.into()]);
         b.copy_into(self.max, new);
+        let opposite = float.neg(b, new);
+        let size = float.op(b, Gen::Max, new, opposite);
+        let far = float.compare_to(b, Gen::CmpGt, size, COARSE / self.flash.factor.min(1.0));
+        let near = float.held(b, self.flash.factor);
+        let factor = float.select(b, far, 1.0f32, near);
+        b.copy_into(self.factor, factor);
         for p in self.results.iter().chain([&self.sum]) {
             self.flash.scale(b, *p, shrink);
         }

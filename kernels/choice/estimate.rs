@@ -252,7 +252,7 @@ impl Machine {
     pub fn holds(&self, round: &Round, accumulated: u32) -> bool {
         let t = self.target.info();
         let apart = if t.unified_agprs { t.max_agprs.min(accumulated) } else { 0 };
-        round.vgprs <= t.max_vgprs + apart && round.lds <= t.lds_bytes
+        round.vgprs <= t.named_vgprs() + apart && round.lds <= t.lds_bytes
     }
 
     /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds. Of a file that vector and
@@ -260,8 +260,8 @@ impl Machine {
     pub fn fit(&self, waves: u32, vgprs: u32, lds_bytes: u32) -> f64 {
         let t = self.target.info();
         let (wave_size, workgroup_size) = (t.wave_size, waves * t.wave_size);
-        let agprs = if t.unified_agprs { vgprs.saturating_sub(t.max_vgprs).min(t.max_agprs) } else { 0 };
-        let vgprs = vgprs.min(t.max_vgprs);
+        let agprs = if t.unified_agprs { vgprs.saturating_sub(t.named_vgprs()).min(t.max_agprs) } else { 0 };
+        let vgprs = vgprs.min(t.named_vgprs());
         let light = Resources { wave_size, workgroup_size, vgprs, agprs, sgprs: 0, lds_bytes, wgp_mode: false };
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }

@@ -34,6 +34,15 @@ enum Given {
 /// What is given for every input, in the model's order.
 pub struct Inputs(Vec<(String, Given)>);
 
+/// What `run --target` says: running takes a device.
+pub fn device_of_target(target: &str) -> std::result::Result<std::convert::Infallible, String> {
+    let compile = "`barewave compile` takes targets";
+    Err(match barewave::target(target) {
+        Ok(t) => format!("a device runs a model: write --device emu:{}; {compile}", t.info().name),
+        Err(e) => format!("a device runs a model: write --device emu:gfx942, or another of `barewave devices` ({e})"),
+    })
+}
+
 /// Parses `--input`s; a name that comes twice is refused.
 pub fn parse(texts: &[String]) -> Result<Vec<InputSpec>> {
     let mut specs: Vec<InputSpec> = Vec::new();

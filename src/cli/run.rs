@@ -34,6 +34,9 @@ pub struct Args {
     /// Device: auto (a GPU if there is one), hip or hip:N for a GPU, emu:TARGET for an emulated one.
     #[arg(long, default_value = "auto")]
     device: String,
+    /// What other commands take; here the message says what to write instead.
+    #[arg(long = "target", hide = true, value_parser = inputs::device_of_target)]
+    _target: Option<std::convert::Infallible>,
     /// Input as [NAME=]SPEC: 1x3xf32=0, 1x3xf32=random:7, 5 (for a scalar), @x.npy, @all.npz, @x.pb, cat.png. Without NAME
     /// an archive gives every input that it holds, others go by position.
     #[arg(long = "input", value_name = "[NAME=]SPEC")]

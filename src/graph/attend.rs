@@ -4,8 +4,8 @@
 //! reads, as its left side. Merging may have given the two products different dimensions for the same rows; they are
 //! split into what divides both. A mask that is a constant and hides what lies behind a diagonal becomes a number.
 
-use super::expr::{Expr, Op, Scalar, Val};
-use super::fused::{Access, Attention, FusedGraph, Role, Softmax, Step, StepKind, TensorId};
+use super::expr::{Expr, Op, Scalar, Unary, Val};
+use super::fused::{Access, Attention, FusedGraph, Role, Softmax, Step, StepKind, TensorId, Undefined};
 use super::prune;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
@@ -58,13 +58,8 @@ fn only_reader(graph: &FusedGraph, t: TensorId) -> Option<usize> {
 /// The products before and behind a softmax.
 fn around(graph: &FusedGraph, softmax: usize) -> Option<(usize, usize)> {
     let step = &graph.steps[softmax];
-    let plain = match step.expr.nodes() {
-        [_] => step.expr.is_acc(),
-        [_, cast] => matches!(cast.op, Op::Cast(_)),
-        _ => false,
-    };
     let [scores] = &step.inputs[..] else { return None };
-    if !plain || !is_whole(graph, scores) || !is_whole(graph, &step.output) {
+    if undefined(step).is_none() || !is_whole(graph, scores) || !is_whole(graph, &step.output) {
         return None;
     }
     let mut writers = graph.steps.iter().enumerate().filter(|(_, s)| s.output.tensor == scores.tensor);
@@ -76,6 +71,27 @@ fn around(graph: &FusedGraph, softmax: usize) -> Option<(usize, usize)> {
     let left = second.inputs[0].tensor == step.output.tensor;
     let alone = writers.next().is_none() && only_reader(graph, scores.tensor) == Some(softmax);
     (products && whole && left && alone).then_some((before, behind))
+}
+
+/// What rows without a softmax give; `None` where the step does more with its result than store it, or zeros in the place of NaNs.
+fn undefined(softmax: &Step) -> Option<Undefined> {
+    let StepKind::Softmax(Softmax { masked, .. }) = softmax.kind else { return None };
+    let node = |v: Val| softmax.expr.nodes()[v.index()].op;
+    let stored = |v: Val| match node(v) {
+        Op::Cast(x) => node(x) == Op::Acc,
+        op => op == Op::Acc,
+    };
+    let result = softmax.expr.result();
+    match node(result) {
+        Op::Select(nan, zero, x) => {
+            let nothing = matches!(node(zero), Op::Const(Scalar::Float(0.0)));
+            let of_result = matches!(node(nan), Op::Unary(Unary::IsNan, y) if stored(y));
+            (nothing && of_result && stored(x)).then_some(Undefined::Zero)
+        }
+        _ if !stored(result) => None,
+        _ if masked => Some(Undefined::NanUnlessHidden),
+        _ => Some(Undefined::Nan),
+    }
 }
 
 /// The rows of both products, split into what divides both: the last of them are the rows of an attention.
@@ -156,7 +172,6 @@ fn without_rows(view: &View, extent: usize, rows: &[usize]) -> Option<View> {
 /// The three steps as one.
 fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<Step> {
     let [scores, middle, values] = [first, softmax, second].map(|i| &graph.steps[i]);
-    let StepKind::Softmax(Softmax { masked, .. }) = middle.kind else { return None };
     let (r1, r2) = (scores.output.view.rank(), values.output.view.rank());
     let (rows1, rows2) = (&scores.output.view.dims[..r1 - 1], &values.output.view.dims[..r2 - 1]);
     let keys = scores.output.view.dims[r1 - 1];
@@ -196,7 +211,7 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
         score,
         operands: n as usize,
         causal,
-        masked,
+        undefined: undefined(middle)?,
         cached: false,
         placed: false,
         made: Vec::new(),

@@ -584,7 +584,10 @@ impl Builder {
         self.copy_into(wide.dword(1), 0u32);
         let at = self.generic(Gen::Add.of(Type::U64), &[base.into(), wide.into()]);
         let last = self.to_vector(last);
-        let before = self.op(op::FLAT_ATOMIC_INC, &[at.into(), last.into()]);
+        let takes = self.target().op(op::FLAT_ATOMIC_INC).map_or(2, |i| i.srcs.len());
+        // Some targets add a scalar address where there is one.
+        let srcs = [at.into(), last.into(), Opnd::Off];
+        let before = self.op(op::FLAT_ATOMIC_INC, &srcs[..takes.min(3)]);
         self.last_policy(self.target().info().device_atomic);
         before
     }

@@ -487,7 +487,7 @@ impl Original<'_> {
 fn fits(target: Target, r: Regs, slot: &barewave_isa::Slot) -> Result<(), Misfit> {
     let t = target.info();
     let (class, size) = match r.first.file() {
-        RegFile::Vgpr => (Class::VGPR, t.max_vgprs),
+        RegFile::Vgpr => (Class::VGPR, t.named_vgprs()),
         RegFile::Agpr => (Class::AGPR, t.max_agprs),
         RegFile::Sgpr => (Class::SGPR, t.max_sgprs),
         RegFile::Ttmp => (Class::SGPR, 16),

@@ -68,7 +68,7 @@ pub enum CompileError {
 /// Compiles one kernel: the pipeline in full.
 pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     let most = vector_budget(&f);
-    let (reach, addressable) = (waves_within_reach(&f), f.target.info().max_vgprs);
+    let (reach, addressable) = (waves_within_reach(&f), f.target.info().named_vgprs());
     verify(&f, "build")?;
     timed!("select", select::select(&mut f))?;
     after(&f, "select")?;

@@ -67,6 +67,24 @@ fn the_main_job() {
 }
 
 #[test]
+fn run_says_what_stands_for_a_target() {
+    fails(&["run", DIGITS, "--target", "mi300x"], 2, &["--device emu:gfx942", "barewave compile"]);
+    fails(&["run", DIGITS, "--target=rx9999"], 2, &["--device emu:", "barewave devices", "rx9999"]);
+}
+
+#[test]
+fn convolutions_are_written_as_validation_prints_them() {
+    for shape in ["1x6x17x20:12x3x3:2x1:1x0 dilated 1x2 groups 3", "1x8x9x9:8x3x3:1:1 groups 8"] {
+        let out = barewave(&["bench", "conv", "--target", "gfx942", "--shape", shape]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        assert!(text(&out.stdout).contains(shape), "{}", text(&out.stdout));
+    }
+    for shape in ["1x8x9x9:8x3x3:1:1 groups 3", "1x8x9x9:8x3x3:1:1 groups", "1x8x9x9:8x3x3:1:1:1", "1x8x9x9:8x3x3:0"] {
+        fails(&["bench", "conv", "--target", "gfx942", "--shape", shape], 2, &["NxCxHxW", "groups N"]);
+    }
+}
+
+#[test]
 fn a_compiled_file_runs_without_compiling() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("digits.hsaco");

@@ -144,6 +144,18 @@ fn bench_model_tells_runs_behind_each_other_and_what_is_not_for_a_compiled_model
     assert!(works(&beside).ends_with("our time over its time: 1.00\n"));
 }
 
+/// Of many products of few rows no row is read but their own.
+#[test]
+fn rows_of_the_next_product_stay_in_memory() {
+    for (target, layout) in [("gfx1100", "NN"), ("gfx1030", "NT")] {
+        let shape = ["--shape", "32x3x8x50257", "--layout", layout];
+        let list = json(&[&["bench", "gemm", "--target", target, "--json"], &shape[..]].concat());
+        let read = list[0]["launches"][0]["modelled"]["traffic"]["dram"].as_f64().unwrap();
+        let operands = 32.0 * (3.0 + 8.0) * 50257.0 * 4.0;
+        assert!(read < 1.3 * operands, "{read} of {operands} on {target}");
+    }
+}
+
 /// An ONNX file and its name.
 fn written(dir: &tempfile::TempDir, name: &str, bytes: Vec<u8>) -> String {
     std::fs::write(dir.path().join(name), bytes).unwrap();

@@ -1,5 +1,6 @@
 //! Models as exporters leave them: nodes in any order, branches that are decided before the model runs, open extents.
 
+use crate::support::agree::{finish, outputs};
 use crate::support::build::{Builder, int, ints};
 use crate::support::device::run;
 use barewave::graph::fused::FusedGraph;
@@ -337,4 +338,35 @@ fn softmax_of_one_dimension_needs_its_axis_where_that_was_the_second() {
     b.output(&y);
     let e = graph::fuse(&b.model, &Options::default()).unwrap_err().to_string();
     assert!(e.contains("axis 1 is outside the 1 dimensions"), "{e}");
+}
+
+#[test]
+fn a_quantised_softmax_is_of_the_opset_that_its_node_states() {
+    for (model_opset, stated, axis) in [(12, 13, 1), (12, 13, 0), (17, 12, 1), (17, 12, 0), (12, 13, -1), (12, 12, -1)]
+    {
+        let mut b = Builder::new(model_opset, 5);
+        let codes: Vec<i64> = (0..24).map(|_| b.below(256) as i64).collect();
+        let x = HostTensor::from_ints(DType::U8, &[2, 3, 4], &codes);
+        let name = b.input_of(x.clone());
+        let number = |b: &mut Builder, v| b.constant(HostTensor::from_f32(&[], &[v]));
+        let zero = |b: &mut Builder, v| b.constant(HostTensor::from_ints(DType::U8, &[], &[v]));
+        let (xs, xz) = (number(&mut b, 0.02), zero(&mut b, 100));
+        let (ys, yz) = (number(&mut b, 1.0 / 256.0), zero(&mut b, 0));
+        // The last axis goes without saying in every opset.
+        let attributes = [("opset", int(stated)), ("axis", int(axis))];
+        let attributes = &attributes[..if axis < 0 { 1 } else { 2 }];
+        let y = b.node("QLinearSoftmax", &[&name, &xs, &xz, &ys, &yz], attributes);
+        finish(&mut b, "com.microsoft", &[y]);
+        let e: Vec<f64> = x.to_i64().iter().map(|v| (0.02 * *v as f64).exp()).collect();
+        let axis = if axis < 0 { 2 } else { axis as usize };
+        let (length, step) = ([2, 3, 4][axis], [12, 4, 1][axis]);
+        let together = |i: usize, j: usize| match stated {
+            13.. => i / (length * step) == j / (length * step) && i % step == j % step,
+            _ => i / (length * step) == j / (length * step),
+        };
+        let sums = (0..24).map(|i| (0..24).filter(|j| together(i, *j)).map(|j| e[j]).sum::<f64>());
+        let want: Vec<f64> = sums.zip(&e).map(|(sum, e)| (256.0 * e / sum).round().min(255.0)).collect();
+        let got = outputs(&b, "quantised softmax", 0.0);
+        assert_eq!(got[0].to_f64(), want, "opset {model_opset}, {stated} stated, axis {axis}");
+    }
 }

@@ -4,6 +4,8 @@
 //! `onnx/backend/test/data` of the onnx 1.22 wheel; without it those tests have nothing to check and say so.
 
 use crate::support;
+use crate::support::agree::outputs_on;
+use crate::support::build::Builder;
 use crate::support::device::{TARGETS, run, session};
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
@@ -30,9 +32,7 @@ fn digits_reach_the_reported_accuracy_on_every_target() {
     let data = load_npz(Path::new("examples/digits/held_out.npz")).unwrap();
     let (images, labels) = (data["images"].to_f64(), data["labels"].to_i64());
     assert_eq!(labels.len(), 450);
-    // Tables for gfx1250 exist, code generation does not yet.
-    let targets = Target::all().map(|t| t.info().name).filter(|t| *t != "gfx1250");
-    for target in targets {
+    for target in Target::all().map(|t| t.info().name) {
         let (mut session, _) = session(&graph, target, false).unwrap();
         let mut right = 0;
         for (pixels, &label) in images.chunks(64).zip(&labels) {
@@ -153,4 +153,23 @@ fn no_kernel_of_a_real_model_spills() {
             }
         }
     }
+}
+
+#[test]
+fn of_1024_registers_kernels_use_those_that_operands_can_name() {
+    let mut b = Builder::new(23, 7);
+    let [q, k, v] = [4, 6, 6].map(|tokens| b.input(&[2, 3, tokens, 8]));
+    let (mask, past) = (b.input(&[4, 18]), [0; 2].map(|_| b.input(&[2, 3, 12, 8])));
+    let y = b.node_n("Attention", &[&q, &k, &v, &mask, &past[0], &past[1]], &[], 3);
+    y.iter().for_each(|o| b.output(o));
+    outputs_on(&b, "attention with a past", 1e-5, &["gfx1250"]);
+}
+
+#[test]
+fn workgroups_of_gfx1250_count_who_is_the_last() {
+    let mut b = Builder::new(17, 3);
+    let (x, w) = (b.input(&[8, 8192]), b.weight(&[8192, 16]));
+    let y = b.node("MatMul", &[&x, &w], &[]);
+    b.output(&y);
+    outputs_on(&b, "a product of great depth", 1e-5, &["gfx1250"]);
 }

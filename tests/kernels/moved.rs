@@ -191,7 +191,8 @@ fn groups_of_channels_keep_their_weights_small() {
 /// workgroup has, with elements that make a maximum of one piece of no use for another.
 #[test]
 fn few_lines_in_pieces() {
-    let lines: [&[usize]; 4] = [&[1, 65536], &[3, 46530], &[1, 2, 36864], &[1, 2, 5, 8000]];
+    // Of 40,009 elements, a prime, and of 41,002, twice one, the last piece is shorter.
+    let lines: [&[usize]; 6] = [&[1, 65536], &[3, 46530], &[1, 2, 36864], &[1, 2, 5, 8000], &[2, 40009], &[1, 41002]];
     for t in [DType::F32, DType::F16, DType::BF16] {
         let most = if t == DType::F32 { 2e-5 } else { 1e-2 };
         for shape in lines {
@@ -231,6 +232,47 @@ fn few_lines_in_pieces() {
                 let y = b.node("LayerNormalization", &[&x, &scale, &bias], &[("axis", int(1))]);
                 check(&mut b, y, most, &format!("layer {what}"));
             }
+        }
+    }
+}
+
+/// Few columns of many rows: softmax and normalisations in pieces of rows, whose last one may be shorter, of columns that fill whole waves and of others,
+/// with columns of -inf and of NaN, behind an expression of their own; that pieces are taken is counted in launches.
+#[test]
+fn few_columns_in_pieces() {
+    for t in [DType::F32, DType::F16] {
+        let most = if t == DType::F32 { 2e-5 } else { 1e-2 };
+        let shapes = if t == DType::F32 { [[1, 8192, 32], [2, 6001, 36]] } else { [[1, 8193, 40], [1, 7000, 64]] };
+        for [n, rows, columns] in shapes {
+            let values = |b: &mut Builder| -> Vec<f64> {
+                let value =
+                    |b: &mut Builder, i: usize| b.below(64) as f64 / 16.0 + if i % 40000 < 20 { 6.0 } else { 0.0 };
+                (0..n * rows * columns).map(|i| value(b, i)).collect()
+            };
+            let what = format!("{t} {n}x{rows}x{columns}");
+            for op in if n > 1 { ["LogSoftmax"] } else { ["Softmax"] } {
+                let mut b = Builder::new(17, 1);
+                let mut x = values(&mut b);
+                // A piece of -inf and a column of it, and one with NaN.
+                x[..columns * 3000].fill(f64::NEG_INFINITY);
+                (0..rows).for_each(|row| x[row * columns + 3] = f64::NEG_INFINITY);
+                x[5000 * columns + 7] = f64::NAN;
+                let x = b.input_of(HostTensor::from_f64(t, &[n, rows, columns], &x));
+                let y = b.node(op, &[&x], &[("axis", int(1))]);
+                let y = b.node("Neg", &[&y], &[]);
+                finish(&mut b, "", &[y]);
+                let graph = barewave::graph::fuse(&b.model, &Default::default()).unwrap();
+                let compiled = barewave::compile::compile(&graph, barewave_isa::Target::GFX942).unwrap();
+                assert_eq!(compiled.plan().launches.len(), 2, "{op} {what}");
+                outputs(&b, &format!("{op} {what}"), most);
+            }
+            let mut b = Builder::new(17, 3);
+            let x = values(&mut b);
+            let x = b.input_of(HostTensor::from_f64(t, &[n, rows, columns], &x));
+            let (scale, bias) = (small(&mut b, t, &[rows]), small(&mut b, t, &[rows]));
+            let y = b.node("Transpose", &[&x], &[("perm", ints(&[0, 2, 1]))]);
+            let y = b.node("LayerNormalization", &[&y, &scale, &bias], &[("axis", int(-1))]);
+            check(&mut b, y, most, &format!("layer {what}"));
         }
     }
 }

@@ -293,6 +293,20 @@ fn results_in_whole_rows() {
     Product { extents: [1, 8000, 256, 250], turned: [false, true], dtype: DType::F16 }.check("gfx942", 5, 97);
 }
 
+/// Products of few rows and columns whose lines lie along k, one behind the other in operands that no cache keeps: workitems of no row read none of the
+/// next product's.
+#[test]
+fn few_rows_of_many_deep_products() {
+    for (i, target) in TARGETS.into_iter().enumerate() {
+        for (j, dtype) in [DType::F32, DType::F16, DType::I8].into_iter().enumerate() {
+            if (i + j) % 2 == 0 && drawn(&format!("few rows {target} {dtype}")) {
+                let extents = [12 << j, 3 + 14 * (i / 2 % 2), 8, 8001];
+                Product { extents, turned: [false, i % 3 > 0], dtype }.check(target, 11, 1);
+            }
+        }
+    }
+}
+
 /// Operands that do not stay in the last cache, of a product that memory bounds: rows of tiles run in bands, so that what they share is
 /// read while it is there. Bands are a dimension of the grid, rows or columns the first one.
 #[test]

@@ -169,6 +169,10 @@ impl TargetInfo {
     pub fn has(&self, quirk: Quirk) -> bool {
         self.quirks >> quirk as u64 & 1 == 1
     }
+    /// VGPRs that an operand's field can name. The rest of gfx1250's 1024 take `s_set_vgpr_msb`, which the compiler never emits.
+    pub fn named_vgprs(&self) -> u32 {
+        self.max_vgprs.min(256)
+    }
     /// Waves of 32 lanes exist.
     pub fn has_wave32(&self) -> bool {
         self.wave32_and_64 || self.wave_size == 32

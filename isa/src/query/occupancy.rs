@@ -114,7 +114,7 @@ impl Target {
     pub fn most_vgprs(self, wave_size: u32, waves: u32) -> u32 {
         let t = self.info();
         let (file, granule) = self.vgpr_file(wave_size);
-        let addressable = if t.unified_agprs { t.max_vgprs + t.max_agprs } else { t.max_vgprs };
+        let addressable = t.named_vgprs() + if t.unified_agprs { t.max_agprs } else { 0 };
         (file / waves.max(1) / granule * granule).clamp(granule, addressable)
     }
 

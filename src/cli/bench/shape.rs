@@ -11,7 +11,7 @@ use barewave_timing::conv;
 pub enum Family {
     /// MxNxK, or BxMxNxK.
     Gemm,
-    /// `NxCxHxW:KxRxS[:STRIDE[:PAD]]`.
+    /// As [`conv_of_text`] reads it.
     Conv,
     /// BxHEADSxTOKENSxDEPTH.
     Attention,
@@ -268,19 +268,52 @@ pub fn convolution(dtype: DType, shape: &conv::Shape) -> Shaped {
     Shaped { model, product: shape.product(), conv: Some(*shape) }
 }
 
-/// `NxCxHxW:KxRxS[:STRIDE[:PAD]]`.
+/// `NxCxHxW:KxRxS[:STRIDE[:PAD]][ dilated DILATION][ groups N]`, strides, pads and dilations one number or AxB: as
+/// [`text_of_conv`] writes it.
 fn conv_of_text(text: &str) -> Option<conv::Shape> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let number = |i: usize, default: usize| parts.get(i).map_or(Some(default), |p| p.parse().ok());
-    let shape = conv::Shape {
-        input: extents(parts[0])?.try_into().ok()?,
-        kernel: extents(parts.get(1)?)?.try_into().ok()?,
-        strides: [number(2, 1).filter(|s| *s > 0)?; 2],
-        pads: [number(3, 0)?; 2],
+    let mut words = text.split_whitespace();
+    let mut parts = words.next()?.split(':');
+    let pair = |text: &str| {
+        let both: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok()).collect();
+        match both?[..] {
+            [a] => Some([a, a]),
+            [a, b] => Some([a, b]),
+            _ => None,
+        }
+    };
+    let mut shape = conv::Shape {
+        input: extents(parts.next()?)?.try_into().ok()?,
+        kernel: extents(parts.next()?)?.try_into().ok()?,
+        strides: parts.next().map_or(Some([1, 1]), pair)?,
+        pads: parts.next().map_or(Some([0, 0]), pair)?,
         dilations: [1, 1],
         groups: 1,
     };
-    shape.output().map(|_| shape)
+    while let Some(word) = words.next() {
+        match word {
+            "dilated" => shape.dilations = pair(words.next()?)?,
+            "groups" => shape.groups = words.next()?.parse().ok().filter(|g| *g > 0)?,
+            _ => return None,
+        }
+    }
+    let ([_, channels, ..], [filters, ..]) = (shape.input, shape.kernel);
+    let positive = [shape.strides, shape.dilations].as_flattened().iter().all(|n| *n > 0);
+    let whole = channels.is_multiple_of(shape.groups) && filters.is_multiple_of(shape.groups);
+    (parts.next().is_none() && positive && whole && shape.output().is_some()).then_some(shape)
+}
+
+/// A convolution's shape in the form that the command line takes.
+pub fn text_of_conv(shape: &conv::Shape) -> String {
+    let conv::Shape { input: [n, c, h, w], kernel: [k, r, s], strides, pads, dilations, groups } = *shape;
+    let pair = |[a, b]: [usize; 2]| if a == b { a.to_string() } else { format!("{a}x{b}") };
+    let mut text = format!("{n}x{c}x{h}x{w}:{k}x{r}x{s}:{}:{}", pair(strides), pair(pads));
+    if dilations != [1, 1] {
+        text += &format!(" dilated {}", pair(dilations));
+    }
+    if groups > 1 {
+        text += &format!(" groups {groups}");
+    }
+    text
 }
 
 /// The model of a shape as the command line has it.
@@ -305,7 +338,7 @@ pub fn of_text(family: Family, text: &str, types: [DType; 2], (layout, factors):
             }
         }
         Family::Conv => {
-            let form = "NxCxHxW:KxRxS[:STRIDE[:PAD]], for example 1x64x56x56:64x3x3:1:1";
+            let form = "NxCxHxW:KxRxS[:STRIDE[:PAD]][ dilated DILATION][ groups N], for example 1x64x56x56:64x3x3:1:1";
             Ok(convolution(dtype, &conv_of_text(text).ok_or_else(|| wrong(form))?))
         }
         Family::Attention => {

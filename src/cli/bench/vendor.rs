@@ -131,18 +131,7 @@ impl Own for conv::Row {
         }
     }
     fn shape(&self) -> String {
-        let [n, c, h, w] = self.shape.input;
-        let [k, r, s] = self.shape.kernel;
-        let conv::Shape { pads, strides, dilations, groups, .. } = self.shape;
-        let pair = |[a, b]: [usize; 2]| if a == b { a.to_string() } else { format!("{a}x{b}") };
-        let mut text = format!("{n}x{c}x{h}x{w}:{k}x{r}x{s}:{}:{}", pair(strides), pair(pads));
-        if dilations != [1, 1] {
-            text += &format!(" dilated {}", pair(dilations));
-        }
-        if groups > 1 {
-            text += &format!(" groups {groups}");
-        }
-        text
+        shape::text_of_conv(&self.shape)
     }
     fn images(&self) -> Option<usize> {
         Some(self.shape.input[0])

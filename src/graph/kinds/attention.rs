@@ -20,8 +20,8 @@ pub struct Attention {
     pub operands: usize,
     /// Row m sees only t up to `m + causal`.
     pub causal: Option<i64>,
-    /// A row that sees nothing gives 0; otherwise NaN.
-    pub masked: bool,
+    /// What a row gives that has no softmax.
+    pub undefined: Undefined,
     /// The step itself writes `in1` and `in2`, before it reads them. Five operands more say what: what there was of `in1`,
     /// `[b..,k,past]`, and one `[b..,k,1]` in it; the same of `in2`; and where that one goes, `[b..,1,1]`. What is neither is 0.
     pub cached: bool,
@@ -31,6 +31,17 @@ pub struct Attention {
     pub made: Vec<MadeLines>,
     /// Its kernel is told how many keys there are when it is launched, and where they lie.
     pub any_keys: bool,
+}
+
+/// What a row gives that has no softmax, since all its scores are -inf, or one is a NaN or +inf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undefined {
+    /// NaN.
+    Nan,
+    /// 0 where all scores are -inf: there is nothing to attend to. NaN elsewhere.
+    NanUnlessHidden,
+    /// 0.
+    Zero,
 }
 
 /// Lines of an attention that an expression makes: queries, a new key or a new value.
@@ -205,7 +216,12 @@ impl Kind for Attention {
                     _ => scores.iter().map(|s| (s - max).exp()).collect(),
                 };
                 let sum: f64 = weights.iter().sum();
-                let scaled = |x: &f64| if sum == 0.0 && self.masked { 0.0 } else { x / sum };
+                let zero = match self.undefined {
+                    Undefined::Nan => false,
+                    Undefined::NanUnlessHidden => sum == 0.0,
+                    Undefined::Zero => sum == 0.0 || sum.is_nan(),
+                };
+                let scaled = |x: &f64| if zero { 0.0 } else { x / sum };
                 row = Some((c[..r - 1].to_vec(), weights.iter().map(scaled).collect()));
             }
             let (_, weights) = row.as_ref().expect("just set");
@@ -219,8 +235,8 @@ impl Kind for Attention {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "    score {}, causal {:?}, masked {}, cached {}, any keys {}",
-            self.score, self.causal, self.masked, self.cached, self.any_keys
+            "    score {}, causal {:?}, undefined {:?}, cached {}, any keys {}",
+            self.score, self.causal, self.undefined, self.cached, self.any_keys
         )?;
         self.made.iter().try_for_each(|made| writeln!(f, "    in{} becomes {}", made.of, made.expr))
     }

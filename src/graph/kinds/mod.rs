@@ -20,7 +20,7 @@ mod standardized;
 mod topk;
 mod window;
 
-pub use attention::{Attention, MadeLines};
+pub use attention::{Attention, MadeLines, Undefined};
 pub use conv::{Before, Conv, Summand};
 pub use normalize::Normalize;
 pub use normed::Normed;

@@ -310,6 +310,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("barewave.MatMulFloats", "K N block_size float", packed::of_matmul_bits, packed::matmul_floats),
     op ("barewave.Places", "", attention::of_places, attention::places),
     op ("barewave.Rows", "", integer::of_rows, integer::rows),
+    op ("barewave.Softmax", "axis opset", normalize::same, reduce::softmax),
     op ("com.microsoft.FusedMatMul", "alpha transA transB transBatchA transBatchB", integer::of_fused_matmul, integer::fused_matmul),
     op ("com.microsoft.GatherBlockQuantized", "bits block_size gather_axis quantize_axis", packed::of_gather_blocks, packed::gather_blocks),
     op ("com.microsoft.Inverse", "", transform::of_inverse, transform::inverse),

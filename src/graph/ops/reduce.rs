@@ -308,14 +308,15 @@ pub(super) fn arg_min(cx: &mut Lowering<'_>) -> Res<()> {
     arg(cx, |last| ReduceOp::ArgMin { last })
 }
 
-/// Shape and axis of softmax-like operators: before opset 13 everything from `axis` on is one dimension.
+/// Shape and axis of softmax-like operators: before opset 13 (the model's, or the one that the node states) everything from `axis` on
+/// is one dimension.
 fn softmax_shape(cx: &Lowering<'_>) -> Res<(Vec<usize>, usize)> {
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();
     if shape.is_empty() {
         return Ok((vec![1], 0));
     }
-    if cx.opset() >= 13 {
+    if cx.int("opset", cx.opset())? >= 13 {
         let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
         return Ok((shape, axis));
     }

@@ -16,7 +16,11 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "QLinearMul" => |b| binary(b, "Mul"),
         "QLinearSigmoid" => |b| unary(b, "Sigmoid", &[]),
         "QLinearLeakyRelu" => |b| unary(b, "LeakyRelu", &["alpha"]),
-        "QLinearSoftmax" => |b| unary(b, "Softmax", &["axis"]),
+        "QLinearSoftmax" => |b| {
+            let axis = b.int("axis", -1);
+            let list = [vec![("axis", Attribute::Int(axis))], attributes(b, &["opset"])].concat();
+            unary_with(b, "barewave:Softmax", &list);
+        },
         "QLinearGlobalAveragePool" => |b| unary(b, "GlobalAveragePool", &[]),
         "QLinearAveragePool" => |b| {
             unary(b, "AveragePool", &["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"])
@@ -109,13 +113,17 @@ fn binary(b: &mut Body<'_>, op: &str) {
 
 fn unary(b: &mut Body<'_>, op: &str, names: &[&'static str]) {
     let list = attributes(b, names);
+    unary_with(b, op, &list);
+}
+
+fn unary_with(b: &mut Body<'_>, op: &str, list: &[(&str, Attribute)]) {
     let mut x = dequantized(b, 0);
     // Channels in the last dimension, of images.
     let last = b.int("channels_last", 0) != 0;
     if last {
         x = channels_first(b, &x);
     }
-    let mut r = b.with(op, &[&x], &list);
+    let mut r = b.with(op, &[&x], list);
     if last {
         r = channels_last(b, &r);
     }

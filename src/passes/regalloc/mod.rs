@@ -105,7 +105,7 @@ impl Limits {
             (true, 1..) => vectors.saturating_sub(agprs) / 4 * 4,
             _ => vectors,
         };
-        Limits { vgprs: vgprs.clamp(1, t.max_vgprs), agprs: t.max_agprs, sgprs: t.max_sgprs }
+        Limits { vgprs: vgprs.clamp(1, t.named_vgprs()), agprs: t.max_agprs, sgprs: t.max_sgprs }
     }
 
     /// Empty register files, by register class.
