@@ -103,7 +103,7 @@ impl Scalars {
 
     fn fits(&self, target: Target) -> bool {
         let info = target.info();
-        let budget = target.most_vgprs(self.lanes, self.waves.div_ceil(info.simds)).min(info.max_vgprs);
+        let budget = target.most_vgprs(self.lanes, self.waves.div_ceil(info.simds)).min(info.named_vgprs());
         self.e.width <= RESULTS && self.vgprs() <= budget && self.lds() <= info.lds_bytes
     }
 
@@ -228,7 +228,7 @@ pub(super) fn lower(cx: &Cx, kind: &Attention, plan: Scalars) -> Res<Vec<Kernel>
     let wave = if plan.waves > 1 { w.b.uniform(wave) } else { w.b.scalar(0) };
     let query = w.b.add(lane, first);
     let query = w.b.to_vector(query);
-    let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
+    let scale = scale_of(&kind.score).filter(|s| *s > 0.0 && *s <= 1.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
     let float = Float(Type::F32);
@@ -423,11 +423,11 @@ impl Keys<'_> {
     fn weights(&self, b: &mut Builder, scores: &[Part], state: &State) -> Vec<Part> {
         let float = self.float;
         let factor = float.held(b, self.factor);
-        let offset = float.mul(b, state.max, factor);
-        let offset = float.neg(b, offset);
-        let exponents: Vec<Part> = scores.iter().map(|s| float.fma(b, *s, factor, offset)).collect();
-        for (s, x) in scores.iter().zip(exponents) {
-            b.emit(Gen::Exp2.of(Type::F32), &[(*s).into()], &[x.into()]);
+        for s in scores {
+            // The difference first: it is exact where a finite mask has made both large.
+            let gone = float.sub(b, *s, state.max);
+            let gone = float.mul(b, gone, factor);
+            b.emit(Gen::Exp2.of(Type::F32), &[(*s).into()], &[gone.into()]);
         }
         let Some(dot) = chunks::dot(b.target(), self.plan.t) else {
             let total = scores.iter().copied().reduce(|x, y| float.add(b, x, y)).expect("a tile has keys");

@@ -8,6 +8,7 @@ use super::super::super::address::Offset;
 use super::super::super::error::Res;
 use super::super::super::values::{self, Value};
 use super::super::super::{Arg, Writer, epilogue, expr};
+use super::super::{LOWEST, cleared, inverse};
 use super::{Gen, Keys, Part, Scalars, State, Type};
 use crate::tensor::DType;
 
@@ -28,9 +29,14 @@ impl Keys<'_> {
         let (plan, float) = (&self.plan, self.float);
         // Queries, or what others still read of them, lay there.
         w.b.barrier();
-        let scale = self.scale(w, base, state);
-        let all = state.results.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i)));
-        all.for_each(|x| w.b.emit(Gen::Mul.of(Type::F32), &[x.into()], &[x.into(), scale.into()]));
+        let (scale, defined) = self.scale(w, base, state);
+        for x in state.results.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))) {
+            w.b.emit(Gen::Mul.of(Type::F32), &[x.into()], &[x.into(), scale.into()]);
+            if defined.is_some() {
+                let kept = cleared(&mut w.b, defined, x);
+                w.b.copy_into(x, kept);
+            }
+        }
         let item = w.b.workitem_id();
         let own = w.b.mul(self.wave, plan.lanes * PITCH);
         let home = w.b.mad(self.lane, PITCH, own);
@@ -72,8 +78,8 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// What each wave's results of a query are times, so that all together are the whole.
-    fn scale(&self, w: &mut Writer, base: u32, state: &State) -> Part {
+    /// What each wave's results of a query are times, so that all together are the whole; and where that is defined if it is to be 0 elsewhere.
+    fn scale(&self, w: &mut Writer, base: u32, state: &State) -> (Part, Option<Part>) {
         let (plan, float) = (&self.plan, self.float);
         let gone = |w: &mut Writer, max: Part, most: Part| {
             let gone = float.sub(&mut w.b, max, most);
@@ -95,7 +101,7 @@ impl Keys<'_> {
             let all: Vec<Part> =
                 (0..plan.waves).map(|wave| w.b.lds_read(2, at, base + wave * plan.lanes * 8)).collect();
             // A wave without keys has no maximum.
-            let lowest = float.held(&mut w.b, super::LOWEST);
+            let lowest = float.held(&mut w.b, LOWEST);
             let most = all.iter().fold(lowest, |m, x| float.op(&mut w.b, Gen::Max, m, x.dword(0)));
             let scaled = all.iter().map(|x| {
                 let keep = gone(w, x.dword(0), most);
@@ -105,14 +111,8 @@ impl Keys<'_> {
             sum = scaled.into_iter().reduce(|x, y| float.add(&mut w.b, x, y)).expect("a workgroup has waves");
             keep = Some(gone(w, state.max, most));
         }
-        let one = float.constant(&mut w.b, 1.0);
-        let mut scale = float.div(&mut w.b, one, sum);
-        if self.kind.masked {
-            // A query that sees no key has a sum of 0, and a result of 0.
-            let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, sum);
-            scale = w.b.select(nothing, 0.0f32, scale);
-        }
-        keep.map_or(scale, |keep| float.mul(&mut w.b, scale, keep))
+        let (scale, defined) = inverse(&mut w.b, float, self.kind.undefined, sum);
+        (keep.map_or(scale, |keep| float.mul(&mut w.b, scale, keep)), defined)
     }
 
     /// The step's expression of four columns of a query of the workgroup, and the store.
