@@ -316,6 +316,8 @@ impl Place<'_> {
     ) -> Res<Source> {
         let x = term.x(cx);
         let size = cx.dtype(Arg::Input(term.input)).size();
+        let positions: usize = x.dims[2..].iter().product();
+        let bytes = ((depth as i64 - 1) * x.strides[1]) as usize * size + positions * size;
         Ok(Source {
             each: 1,
             buf: w.buffer(cx, Arg::Input(term.input))?,
@@ -327,7 +329,8 @@ impl Place<'_> {
             depth: depth as u32,
             part,
             aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
-            end: None,
+            end: (!positions.is_multiple_of(self.tile.n as usize)).then_some(bytes as u32),
+            columns: None,
         })
     }
 
@@ -353,7 +356,9 @@ impl Place<'_> {
                 depth: depth as u32,
                 part,
                 aligned: [x.offset, x.strides[0]].iter().all(|n| (n * size as i64) % 4 == 0),
+                // Images are all that there is.
                 end: None,
+                columns: None,
             };
             let item = w.b.workitem_id();
             let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, depth, item);
@@ -409,8 +414,9 @@ fn weight_source(
     let &Place { tile, group, groups, first: (first, _), .. } = place;
     let operand = term.weights();
     let size = cx.dtype(Arg::Input(operand)).size();
-    let end = (groups > 1).then_some(channels as u32);
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
+    // Into the next group's.
+    let reaches = groups > 1 && !channels.is_multiple_of(tile.m as usize);
     Ok(if term.has_constant_weights(cx) {
         let rows = part.split.span() as usize;
         // Dense along what the tile's cells are dense along.
@@ -419,6 +425,7 @@ fn weight_source(
         let packing = Packing { operand, groups, channels, taps: depth, lines, pitch, along_k, size };
         let buf = w.blob(Blob::Weights(packing));
         let scalar = offset_of_group(w, lines * pitch);
+        let end = reaches.then_some((lines * pitch * size) as u32);
         let (k_stride, w_stride) = if along_k { (1, pitch as u32) } else { (pitch as u32, 1) };
         (
             Source {
@@ -433,6 +440,7 @@ fn weight_source(
                 part,
                 aligned: true,
                 end,
+                columns: None,
             },
             pitch,
         )
@@ -442,7 +450,22 @@ fn weight_source(
         let base = (cx.step.inputs[operand].view.offset as usize * size) as u32;
         let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
         let (w_stride, of) = (depth as u32, depth as u32);
-        (Source { each: 1, buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned, end }, depth)
+        let end = reaches.then_some((channels * depth * size) as u32);
+        let source = Source {
+            each: 1,
+            buf,
+            base,
+            scalar,
+            first,
+            k_stride: 1,
+            w_stride,
+            depth: of,
+            part,
+            aligned,
+            end,
+            columns: None,
+        };
+        (source, depth)
     })
 }
 

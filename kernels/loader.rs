@@ -21,6 +21,7 @@ use super::split::DepthPart;
 use super::tile::{Layout, Order, Tile, Types, WIDEST};
 use super::values::{self, Value};
 use crate::graph::expr::Expr;
+use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
@@ -48,7 +49,7 @@ pub(super) enum Loader {
 /// that lie apart `k` is that of a cell's first element, behind which the others lie.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
-    /// Memory.
+    /// Memory: a buffer of its own, whose size [`Source::end_buffer`] sets.
     pub buf: Buffer,
     /// Constant byte offset.
     pub base: u32,
@@ -68,9 +69,17 @@ pub(super) struct Source {
     pub part: DepthPart,
     /// Lines in the dense direction begin at multiples of four bytes.
     pub aligned: bool,
-    /// Columns in all of an operand with lines along k, where others lie behind the last one: workitems of no column load it again, since
-    /// what nobody needs would come from memory too.
+    /// Bytes of the operand's matrix, where tiles reach behind its columns: what lies behind them is another's.
     pub end: Option<u32>,
+    /// Columns of an operand with others' elements between its lines, which the same step writes: none behind them is loaded.
+    pub columns: Option<u32>,
+}
+
+/// What [`Source::end`] is of a matrix that is two dimensions of a view, a depth and a width, in tiles so wide.
+pub(super) fn end_of(view: &View, along: (usize, usize), size: usize, tile: u32) -> Option<u32> {
+    let last = |d: usize| (view.dims[d] as i64 - 1) * view.strides[d];
+    let bytes = (last(along.0) + last(along.1) + 1) * size as i64;
+    (!view.dims[along.1].is_multiple_of(tile as usize)).then_some(bytes as u32)
 }
 
 /// Scalar offsets of a tile's loads, so that loads in a loop need no other instructions.
@@ -527,11 +536,17 @@ pub(super) fn dense_together(
             size * 8,
         );
         let layout = Layout::wide(tile, width, vec);
-        let (k_first, voff) = first_element(b, &src, &share, item, scale);
+        let (k_first, mut voff) = first_element(b, &src, &share, item, scale);
+        if let Some(columns) = src.columns {
+            let column = fragment::coordinate(b, &share, item, fragment::col, 1, Some(src.first));
+            let inside = b.op(Gen::CmpGt.of(Type::U32), &[columns.into(), column.into()]);
+            voff = b.guard(inside, voff);
+        }
         let loads = wide_own(tile, width) / vec;
         let turned = TurnedBytes::new(b, tile, loads, vec);
         let regs = turned.as_ref().map_or_else(|| Common::registers(b, tile, loads, vec), TurnedBytes::registers);
         let common = Common::new(b, tile, share, layout, (vec, regs), item);
+        src.end_buffer(b);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| common.k(l) * src.k_stride * size));
@@ -555,14 +570,10 @@ pub(super) fn dense_together(
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let regs = Common::registers(b, tile, width * tile.k / threads / vec, vec);
         let common = Common::new(b, tile, share, layout, (vec, regs), item);
+        src.end_buffer(b);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
-        let starts = Starts::new(
-            b,
-            tile,
-            first,
-            loads.map(|l| src.element(common.k(l), src.loaded_column(common.column(l))) * size),
-        );
+        let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
         let loads = own / vec;
         Loader::Deep(Deep { common, src, k_first, voff, starts, loads, masked, sideways: None, tally: None })
     }
@@ -571,11 +582,7 @@ pub(super) fn dense_together(
 /// k of a workitem's first element, and its byte from the operand's start.
 pub(super) fn first_element(b: &mut Builder, src: &Source, share: &Fragment, item: Part, scale: u32) -> (Part, Part) {
     let k = fragment::coordinate(b, share, item, fragment::row, 1, None);
-    let mut column = fragment::coordinate(b, share, item, fragment::col, 1, Some(src.first));
-    if let (Some(end), 1) = (src.end, src.k_stride) {
-        let last = b.to_vector(end - 1);
-        column = b.op(Gen::Min.of(Type::U32), &[column.into(), last.into()]);
-    }
+    let column = fragment::coordinate(b, share, item, fragment::col, 1, Some(src.first));
     let words = match (src.k_stride, src.w_stride) {
         (stride, 1) => b.mad(k, stride, column),
         (1, stride) => b.mad(column, stride, k),
@@ -589,14 +596,16 @@ pub(super) fn first_element(b: &mut Builder, src: &Source, share: &Fragment, ite
 }
 
 impl Source {
+    /// Lets the buffer end with the matrix, where that is one of several and tiles reach further.
+    pub fn end_buffer(&self, b: &mut Builder) {
+        if let (Some(at), Some(end)) = (self.scalar, self.end) {
+            b.emit(Gen::Add.of(Type::I32), &[self.buf.desc.dword(2).into()], &[at.into(), (self.base + end).into()]);
+        }
+    }
+
     /// The element at a k and column, from the first on.
     fn element(&self, k: u32, column: u32) -> u32 {
         k * self.k_stride + column * self.w_stride
-    }
-
-    /// The column that loads go to whose workitems' first one is so many before: their first, where all that is behind the last one.
-    pub fn loaded_column(&self, ahead: u32) -> u32 {
-        if self.end.is_some_and(|end| ahead >= end) { 0 } else { ahead }
     }
 
     /// The operand's depth where the product's is `k`; what is never masked does not ask.
@@ -670,8 +679,7 @@ impl Deep {
             });
         }
         for (load, &reg) in c.regs.iter().enumerate() {
-            let column = self.src.loaded_column(c.column(load as u32));
-            let imm = self.src.element(c.k(load as u32), column) * size;
+            let imm = self.src.element(c.k(load as u32), c.column(load as u32)) * size;
             let mut voff = offsets[load % offsets.len()];
             if let Some(s) = self.sideways {
                 voff = s.guarded(b, voff, c.column(load as u32), k);

@@ -113,8 +113,14 @@ fn has_lines(cx: &Cx, number: usize, along: (usize, usize)) -> bool {
     let deep = view.strides[along.0] == 1 && view.strides[along.1] != 1;
     let (line, other) = if deep { (along.0, along.1) } else { (along.1, along.0) };
     let whole = if deep { WIDEST as usize / t.size() } else { 4 };
-    let strides = view.strides[line] == 1 && view.strides[other] > 1;
+    let strides = view.strides[line] == 1 && view.strides[other] > 1 && (deep || !is_beside_results(cx, number, along));
     (deep || number > 0) && strides && view.dims[line].is_multiple_of(whole) && lines_are_aligned(t, view, line)
+}
+
+/// Lines along the width of an operand have others' elements between them, in the tensor that the step writes.
+fn is_beside_results(cx: &Cx, number: usize, along: (usize, usize)) -> bool {
+    let a = &cx.step.inputs[number];
+    a.tensor == cx.step.output.tensor && (a.view.dims[along.1] as i64) < a.view.strides[along.0]
 }
 
 /// Lines of an operand with a depth and a width along these dimensions are whole loads, and begin where these may.
@@ -153,9 +159,6 @@ const ASKED: u32 = 8;
 const ASKED_IN_SHADOW: u32 = 2;
 const REST: u32 = 2000;
 const FURTHER: u32 = 600;
-
-/// Bytes of operands that second-level caches keep: what nobody needs of them costs little.
-const CACHED: usize = 1 << 20;
 
 /// How a depth is read. Loads of whole rounds need not ask where it ends, and take what lies together wherever lines begin: they do
 /// not reach its end. What is left over is read element by element, or as lines allow, in rounds of the least depth.
@@ -290,8 +293,10 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         Ok(Operands { a, b, words: of_words })
     };
     if let Form::Sliced(form) = tile.form {
-        let mut source = |o: &Operand, first: Part| o.source(&mut w, cx, (k, part, 1), first, &batch, &tile);
-        let sources = (source(&operands[0], first_m)?, source(&operands[1], first_n)?);
+        let mut source = |o: &Operand, (first, width): (Part, u32)| {
+            o.source(&mut w, cx, (k, part, 1), first, &batch, (&tile, width))
+        };
+        let sources = (source(&operands[0], (first_m, tile.m))?, source(&operands[1], (first_n, tile.n))?);
         let behind = |w: &mut Writer, tally: &Tally| match rows {
             Some(rows) => Ok(Some((rows, Known::Levels(rows.end(w, &tile, tally, first_m, &extents)?)))),
             None => Ok(None),
@@ -384,6 +389,11 @@ impl Operand {
         self.strides.1 == 1
     }
 
+    /// See [`is_beside_results`].
+    fn is_beside_results(&self, cx: &Cx) -> bool {
+        self.is_wide() && is_beside_results(cx, self.number, self.along)
+    }
+
     /// The dimension along which its lines lie.
     fn line(&self) -> usize {
         if self.is_wide() { self.along.1 } else { self.along.0 }
@@ -392,8 +402,8 @@ impl Operand {
     /// Loads are as wide as can be, since lines begin and end at whole words; or they could not be anywhere either.
     fn is_word_aligned(&self, cx: &Cx, tile: &Tile, depth: usize) -> bool {
         let (view, bytes) = (&cx.step.inputs[self.number].view, tile.types.stored_bytes());
-        if self.strides.0.min(self.strides.1) > 1 {
-            // Cells are whole.
+        if self.strides.0.min(self.strides.1) > 1 || self.is_beside_results(cx) {
+            // Cells are whole; and what lies between lines is not loaded.
             return true;
         }
         let (line, together) = match self.is_wide() {
@@ -436,13 +446,11 @@ impl Operand {
         (depth, part, each): (usize, DepthPart, u32),
         first: Part,
         batch: &[Option<Part>],
-        tile: &Tile,
+        (tile, width): (&Tile, u32),
     ) -> Res<Source> {
         let view = &cx.step.inputs[self.number].view;
         let buf = w.buffer(cx, Arg::Input(self.number))?;
         let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);
-        let others = outer.reg.is_some() && cx.graph.tensor(cx.tensor(Arg::Input(self.number))).bytes() > CACHED;
-        let end = view.dims[self.along.1] as u32;
         Ok(Source {
             buf,
             base: outer.imm,
@@ -454,7 +462,8 @@ impl Operand {
             each,
             part,
             aligned: lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line()),
-            end: (others && self.strides.0 == 1 && !tile.is_transposed(self.number)).then_some(end),
+            end: loader::end_of(view, self.along, tile.types.stored_bytes() as usize, width),
+            columns: self.is_beside_results(cx).then_some(view.dims[self.along.1] as u32),
         })
     }
 
@@ -469,7 +478,7 @@ impl Operand {
         (tile, width): (&Tile, u32),
         anywhere: bool,
     ) -> Res<Loader> {
-        let src = self.source(w, cx, (depth, part, each), first, batch, tile)?;
+        let src = self.source(w, cx, (depth, part, each), first, batch, (tile, width))?;
         let item = w.b.workitem_id();
         if tile.is_transposed(self.number) {
             let loader = loader::transposed(&mut w.b, src, tile, width, item);

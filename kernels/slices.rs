@@ -394,13 +394,14 @@ impl Strip {
         let (loads, dwords): (Vec<u32>, u32) = if columns == 1 {
             let pieces = depth * bytes / WIDEST;
             let of = |n: u32| (0..pieces).map(move |p| (n, p));
-            let byte = |(n, p): (u32, u32)| src.loaded_column(n * SIDE) * src.w_stride * bytes + p * WIDEST;
+            let byte = |(n, p): (u32, u32)| n * SIDE * src.w_stride * bytes + p * WIDEST;
             ((0..width / SIDE).flat_map(of).map(byte).collect(), depth * bytes / 4)
         } else {
             let of = |n: u32| (0..depth).map(move |k| (n, k));
             let byte = |(n, k): (u32, u32)| (n * SIDE * columns + k * src.k_stride) * bytes;
             ((0..width / SIDE / columns).flat_map(of).map(byte).collect(), columns * bytes / 4)
         };
+        src.end_buffer(b);
         let first = loader::start_offset(b, &src, bytes);
         let mut starts = vec![(0, first)];
         for far in loads.iter().map(|at| at / REACH * REACH) {

@@ -263,6 +263,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv, tile: &Tile, split: &Split) -> Res<Vec
         part,
         aligned: true,
         end: None,
+        columns: None,
     };
     let item = w.b.workitem_id();
     let a = loader::dense(&mut w.b, source, tile, PRODUCTS * tile.m, pitch, item);

@@ -268,3 +268,47 @@ fn reductions_begin_with_elementwise_steps() {
         agrees(&fused, &b, 1e-4, &format!("{before}, {op} of {shape:?}"), |_, _| ());
     }
 }
+
+/// Products and convolutions that read a part of the tensor that they write another part of, whose lanes reach behind what they read: behind the
+/// last line of each matrix lies what others write, and where parts lie side by side also behind each line.
+#[test]
+fn products_beside_what_they_read() {
+    let axis = |d: i64| [("axis", int(d))];
+    for (case, &(batches, m, k)) in [(2, 5, 7), (3, 17, 24), (2, 33, 40), (3, 12, 68)].iter().enumerate() {
+        for (t, most) in [(DType::F32, 1e-5), (DType::F16, 4e-3)] {
+            for d in [1, 2] {
+                let mut b = Builder::new(17, case as u64);
+                let input = |b: &mut Builder, shape: &[usize]| {
+                    let x = b.random(shape);
+                    b.input_of(HostTensor::from_f64(t, shape, &x.to_f64()))
+                };
+                // Kernels of their own, which write parts.
+                let (x, u) = (input(&mut b, &[batches, m, k]), input(&mut b, &[batches, m, k]));
+                let [x, u] = [x, u].map(|x| b.node("Softmax", &[&x], &[]));
+                let (right, left) = (input(&mut b, &[batches, k, k]), input(&mut b, &[batches, m, m]));
+                let y = b.node("MatMul", &[&x, &right], &[]);
+                let z = b.node("MatMul", &[&left, &u], &[]);
+                for parts in [[&x, &y], [&z, &u]] {
+                    let whole = b.node("Concat", &parts.map(String::as_str), &axis(d));
+                    b.output(&whole);
+                }
+                let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+                let beside =
+                    fused.steps.iter().filter(|s| s.inputs.iter().any(|a| a.tensor == s.output.tensor)).count();
+                assert_eq!(beside, 2, "case {case}, parts along {d}");
+                agrees(&fused, &b, most, &format!("{t} case {case}, parts along {d}"), |_, _| {});
+            }
+        }
+    }
+    for (case, &(images, channels, side, more)) in [(2, 8, 5, 4), (3, 16, 7, 12), (2, 24, 13, 40)].iter().enumerate() {
+        let mut b = Builder::new(17, case as u64);
+        let x = b.input(&[images, channels, side, side]);
+        let x = b.node("Softmax", &[&x], &axis(1));
+        let w = b.weight(&[more, channels, 1, 1]);
+        let y = b.node("Conv", &[&x, &w], &[]);
+        let whole = b.node("Concat", &[&x, &y], &axis(1));
+        b.output(&whole);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        agrees(&fused, &b, 1e-4, &format!("convolution {case}"), |_, _| {});
+    }
+}
