@@ -108,7 +108,8 @@ fn numbers_of_iterations_that_only_the_run_knows() {
                 // The first word says how often; rows of numbers follow.
                 let input = b.buffer_arg(0, (trips + 1) * n * 4);
                 let out = b.buffer_arg(1, n * 4);
-                let limit = b.scalar_buffer_load(input, 1, 0u32);
+                let (limit, start) = (b.s(1), b.scalar(0));
+                b.scalar_buffer_load_into(limit, input, start, 0);
                 let item = b.workitem_id();
                 let at = b.shl(item, 2u32);
                 let sum = b.to_vector(0u32);
