@@ -68,8 +68,10 @@ const STRAIGHT: u32 = 16;
 /// What waves should move, over what memory moves while one begins.
 const MARGIN: f64 = 1.6;
 
-/// Chunks of a round where the line does not fit, and elements of single workitems'.
+/// Chunks of a round where the line does not fit, at least, and more of them up to so many dwords: of dense lines, which share lines of memory with
+/// those beside them, and of columns.
 const IN_FLIGHT: u32 = 4;
+const ROUND: [u32; 2] = [8, 16];
 
 /// Lines of a step: how many, of how many elements, and how they may be loaded.
 #[derive(Clone, Copy)]
@@ -189,7 +191,8 @@ impl Shape {
         match self.is_run() {
             true => own.min(RUN / self.dwords),
             false if own * self.together * self.dwords <= most => own,
-            false => IN_FLIGHT,
+            false if self.in_order => IN_FLIGHT,
+            false => IN_FLIGHT.max(ROUND[usize::from(!self.dense)] / (self.together * self.dwords)),
         }
     }
 

@@ -52,6 +52,7 @@ mod sorted;
 mod split;
 mod standardized;
 mod tile;
+mod tiny;
 mod topk;
 mod trig;
 mod tuning;
@@ -414,7 +415,10 @@ pub fn lower(
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => matmul::lower(&cx, None, None),
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => match tiny::lower(&cx) {
+            Some(kernels) => kernels,
+            None => matmul::lower(&cx, None, None),
+        },
         StepKind::Normed(n) => normed::lower(&cx, n),
         StepKind::Standardized(s) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),

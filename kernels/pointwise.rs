@@ -53,6 +53,13 @@ struct Share {
     width: usize,
     /// Places.
     rounds: usize,
+    /// Rows of each place, below each other.
+    rows: usize,
+}
+
+/// The view changes along its last dimension only.
+fn is_of_row(view: &View) -> bool {
+    view.strides.split_last().is_some_and(|(_, others)| others.iter().all(|s| *s == 0))
 }
 
 /// The step moves elements and computes nothing of them.
@@ -74,10 +81,13 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     }
     let out = &cx.step.output;
     let dims = out.view.dims.clone();
-    let Share { width, rounds } = share(cx);
+    let Share { width, rounds, rows } = share(cx);
     let mut steps = dims.clone();
     if let Some(last) = steps.last_mut() {
         *last /= width;
+    }
+    if rows > 1 {
+        steps[dims.len() - 2] /= rows;
     }
     let groups: usize = steps.iter().product();
     let per_group = WORKGROUP * rounds as u32;
@@ -88,10 +98,12 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let first = w.b.add(base, item);
     // Where the result lies as workitems are numbered, their places are an offset apart. Of many neighbours few instructions are saved.
     let bytes = width * cx.dtype(Arg::Output).size();
-    let dense = (width <= 2 && out.is_plain() && out.view.is_dense()).then(|| w.b.mul(first, bytes as u32));
+    let dense =
+        (width <= 2 && rows == 1 && out.is_plain() && out.view.is_dense()).then(|| w.b.mul(first, bytes as u32));
     let start = (out.view.offset * (bytes / width) as i64) as u32;
-    let mut places = Vec::new();
-    for round in 0..rounds as u32 {
+    let mut places: Vec<(Vec<Vec<Value>>, Offset)> = Vec::new();
+    let mut known = Vec::new();
+    for (round, row) in (0..rounds as u32).flat_map(|round| (0..rows as u32).map(move |row| (round, row))) {
         let index = if round > 0 { w.b.add(first, round * WORKGROUP) } else { first };
         let mut coords = address::coordinates(&mut w.b, index, &steps);
         if width > 1
@@ -99,9 +111,24 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         {
             *coords.last_mut().expect("just seen") = Some(w.b.mul(c, width as u32));
         }
-        let mut known = Vec::new();
-        let operands = (0..cx.step.inputs.len()).map(|i| load(&mut w, cx, i, &coords, width, &mut known));
-        let operands = operands.collect::<Res<Vec<_>>>()?;
+        if rows > 1 {
+            let d = dims.len() - 2;
+            let first = match coords[d] {
+                Some(c) => w.b.mul(c, rows as u32),
+                None => w.b.scalar(0),
+            };
+            coords[d] = Some(if row > 0 { w.b.add(first, row) } else { first });
+        }
+        // Rows have in common what only changes along them.
+        known.retain(|(table, ..): &Steps| row > 0 && is_of_row(&table.view));
+        let before = places.last().filter(|_| row > 0).map(|p| &p.0);
+        let mut operands = Vec::new();
+        for (i, access) in cx.step.inputs.iter().enumerate() {
+            operands.push(match before {
+                Some(before) if access.is_plain() && is_of_row(&access.view) => before[i].clone(),
+                _ => load(&mut w, cx, i, &coords, width, &mut known)?,
+            });
+        }
         let mut at = match dense {
             Some(_) => Offset { reg: dense, imm: start + round * WORKGROUP * bytes as u32 },
             None => address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords),
@@ -213,8 +240,23 @@ fn share(cx: &Cx) -> Share {
     let first = |a: &&Access| step.inputs.iter().find(|b| b.tensor == a.tensor).is_none_or(|b| std::ptr::eq(b, *a));
     let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).filter(first).map(moved).sum();
     let held: usize = step.inputs.iter().filter(walked).map(|a| width * size(a).max(4) / 4).sum();
-    let rounds = places(cx, units, bytes, |rounds| rounds * held <= HELD && rounds * width * cost <= WORK);
-    Share { width, rounds }
+    let rows = rows(cx, (width, units), |rows| rows * held <= 2 * HELD && rows * width * cost <= WORK);
+    let would = |rounds| rows == 1 && rounds * held <= HELD && rounds * width * cost <= WORK;
+    let rounds = places(cx, units, bytes, would);
+    Share { width, rounds, rows }
+}
+
+/// How many rows a workitem computes at `units` places of so many neighbours, where tables along rows say where these are and a workgroup has but a
+/// part of a row: it reads them once then.
+fn rows(cx: &Cx, (width, units): (usize, usize), would: impl Fn(usize) -> bool) -> usize {
+    let tables = |a: &Access| a.indirect.iter().any(|t| t.view.strides.last() == Some(&1) && is_of_row(&t.view));
+    let [.., rows, row] = cx.step.output.view.dims[..] else { return 1 };
+    let enough = |rows: usize| units / (WORKGROUP as usize * rows) >= ENOUGH * cx.target.cus() as usize;
+    let fits = |n: &usize| rows.is_multiple_of(*n) && enough(*n) && would(*n);
+    match width > 1 && row > WORKGROUP as usize * width && cx.step.inputs.iter().any(tables) {
+        true => [4, 2].into_iter().find(fits).unwrap_or(1),
+        false => 1,
+    }
 }
 
 /// In how many places each workitem should compute, where `units` are to be done that move so many bytes each, and so many would do.

@@ -5,6 +5,7 @@ use super::error::{Reason, Res};
 use super::lines::{self, Chunk, Lines, Shape, part_offset};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
+use crate::graph::comes_out_even;
 use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar};
 use crate::graph::fused::{Reduce, ReduceOp, StepKind};
@@ -121,11 +122,15 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     Ok(vec![w.finish(grid, view.len() as u64)])
 }
 
-/// Clocks of a round of a workgroup beside its wait, and most pieces of a line.
+/// Clocks of a round of a workgroup beside its wait; instructions for an element that is added or compared, and for one that is compared with its
+/// place, of so many lanes of a compute unit at once; and most pieces of a line.
 const ROUND: f64 = 100.0;
+const COMBINED: f64 = 3.0;
+const PLACED: f64 = 6.0;
+const LANES: f64 = 64.0;
 const MOST_PIECES: usize = 1 << 10;
-/// Share of a round's bytes that are in flight together where a workgroup walks a line, of words and of narrower elements, which take more registers than
-/// memory: the schedule that leaves room for most waves asks for a part of them at once.
+/// Share of a round's bytes that are in flight together where a workgroup walks a line, of words, and of narrower elements and single ones, which take more
+/// registers than memory, or more instructions: the schedule that leaves room for most waves asks for a part of them at once.
 const WORDS: f64 = 0.6;
 const NARROWER: f64 = 0.3;
 
@@ -140,20 +145,32 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
     let (asked, sure) = match source.size() {
         _ if !shape.dense => (1.0, 1.0),
         1..=3 => (NARROWER, NARROWER),
+        _ if shape.together == 1 => (NARROWER, NARROWER),
         _ => (WORDS, NARROWER),
+    };
+    let extremum = matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. });
+    // Where single elements are loaded what is done with each counts too.
+    let each = match shape.dense {
+        true => 0.0,
+        false => 1.0 / machine.l1 + (if extremum { PLACED } else { COMBINED }) / LANES / source.size() as f64,
     };
     // A round's loads are answered together; a compute unit has as many workitems as walk lines at once.
     let clocks = |pieces: usize, asked: f64| {
         let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
         let walked = shape.walked(cx.target)?;
         let at_once = walked.workgroups.min(cx.target.cus() as usize * walked.resident());
-        let rate = (walked.in_flight * at_once) as f64 / (machine.answer(bytes) + ROUND);
+        let in_flight = walked.in_flight as f64;
+        let round = machine.answer(bytes) + ROUND + in_flight * each;
+        let rate = in_flight * at_once as f64 / round;
         Some(bytes / (asked * rate).min(machine.memory))
     };
     let once = clocks(1, asked)?;
     // Of an extremum's place what lies there is gathered, and the best one's place.
-    let launches = if matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. }) { 3.0 } else { 1.0 };
+    let launches = if extremum { 3.0 } else { 1.0 };
     let twice = |pieces: usize| {
+        // A shorter last piece is reduced by itself.
+        let launches =
+            if comes_out_even(shape.length, pieces) { launches } else { launches + if extremum { 2.0 } else { 1.0 } };
         let left = (2 * pieces * shape.count * 4) as f64 / machine.l2;
         Some(clocks(pieces, sure)? + launches * (left + machine.launch + 2.0 * machine.ends))
     };

@@ -26,6 +26,11 @@ fn each(extent: usize, wanted: usize) -> usize {
     whole.unwrap_or(if each > 8 * TOGETHER { each / TOGETHER * TOGETHER } else { each })
 }
 
+/// Whether about so many pieces of `extent` elements are equal.
+pub(crate) fn comes_out_even(extent: usize, wanted: usize) -> bool {
+    extent.is_multiple_of(each(extent, wanted))
+}
+
 /// The graph with reductions and scans in stages, of about as many pieces as `pieces` says; `None` where there are none.
 pub(crate) fn in_pieces(
     graph: &FusedGraph,

@@ -318,6 +318,43 @@ fn dense_results_are_stored_one_behind_the_other() {
     assert!(instructions < 16 * 25, "{instructions} instructions");
 }
 
+/// Images whose rows are longer than a workgroup, resized by tables of taps and weights along rows: workitems take several rows below each other, and
+/// read tables once.
+#[test]
+fn rows_share_tables() {
+    for (t, [height, width], scale, targets) in [
+        (DType::F32, [31, 700], 2.0, ["gfx902", "gfx1036"]),
+        (DType::F16, [20, 1100], 2.0, ["gfx902", "gfx1036"]),
+        (DType::F32, [20, 460], 3.0, ["gfx1036", "gfx902"]),
+    ] {
+        for mode in ["linear", "cubic"] {
+            let mut b = Builder::new(19, 8);
+            let shape = [1, 3, height, width];
+            let values: Vec<f64> = (0..3 * height * width).map(|_| b.below(64) as f64).collect();
+            let x = b.input_of(HostTensor::from_f64(t, &shape, &values));
+            let scales = b.constant(HostTensor::from_f64(DType::F32, &[4], &[1.0, 1.0, scale, scale]));
+            let y = b.node("Resize", &[&x, "", &scales], &[("mode", text(mode))]);
+            finish(&mut b, "", &[y]);
+            for target in targets {
+                outputs_on(
+                    &b,
+                    &format!("{mode} {t} {width}, {target}"),
+                    if t == DType::F32 { 1e-5 } else { 4e-3 },
+                    &[target],
+                );
+            }
+            let graph = barewave::graph::fuse(&b.model, &Default::default()).unwrap();
+            let compiled = barewave::compile::compile(&graph, barewave_isa::Target::GFX1036).unwrap();
+            let last = compiled.plan().launches.last().unwrap().grid[0] as usize;
+            let results = 3 * height * width * (scale * scale) as usize;
+            assert!(
+                t != DType::F32 || mode == "cubic" || last <= results.div_ceil(256 * 4 * 2),
+                "{mode} {width}: {last} workgroups"
+            );
+        }
+    }
+}
+
 /// Gathers along the last dimension, of whose neighbours tables are read together: known ones, and given ones that count from the end.
 #[test]
 fn neighbours_by_tables() {

@@ -293,6 +293,20 @@ fn results_in_whole_rows() {
     Product { extents: [1, 8000, 256, 250], turned: [false, true], dtype: DType::F16 }.check("gfx942", 5, 97);
 }
 
+/// Many products that are smaller than tiles: workitems compute results of several of them.
+#[test]
+fn products_of_small_matrices() {
+    for (i, target) in ["gfx803", "gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F32, DType::F16, DType::BF16, DType::F64].into_iter().enumerate() {
+            let sides = [[3, 3, 3], [4, 4, 4], [1, 8, 2], [2, 1, 3], [6, 7, 1], [8, 8, 4]];
+            let [m, n, k] = sides[(2 * i + j) % sides.len()];
+            let turned = [i % 2 == 1, j % 2 == 1];
+            let grid = Product { extents: [1500, m, n, k], turned, dtype }.check(target, 13, 1);
+            assert!(grid[0] < 1500 && grid[1] * grid[2] == 1, "{target} {dtype} {m}x{n}x{k}: {grid:?}");
+        }
+    }
+}
+
 /// Products of few rows and columns whose lines lie along k, one behind the other in operands that no cache keeps: workitems of no row read none of the
 /// next product's.
 #[test]
