@@ -266,10 +266,10 @@ impl Machine {
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
-    /// Bytes per k that a workgroup asks of L2: see [`Machine::asked`]. Rows that are dense along the width come in whole lines, of which others
-    /// have the rest.
+    /// Bytes per k that a workgroup asks of L2: see [`Machine::asked`]. Of a row that is dense along the width no less than a line comes,
+    /// of which others have the rest.
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
-        self.asked(tile, e, |width| width.next_multiple_of(self.line))
+        self.asked(tile, e, |width| width.max(self.line))
     }
 
     /// The same of the first-level cache, which gives of a line what a load takes.
@@ -277,9 +277,9 @@ impl Machine {
         self.asked(tile, e, |width| width)
     }
 
-    /// Bytes per k that a workgroup asks for, where a row that is dense along the width takes so many for its own. Rows that are dense along k come in whole lines, of which a round takes a part, and where rows
-    /// begin anywhere often the end of one and the beginning of the next; the rest is gone before its round where the lines of both
-    /// operands do not fit the first level.
+    /// Bytes per k that a workgroup asks for, where a row that is dense along the width takes so many for its own. Rows that are dense
+    /// along k come in whole lines, of which a round takes a part, and where rows begin anywhere often the end of one and the beginning of
+    /// the next; the rest is gone before its round where the lines of both operands do not fit the first level.
     fn asked(&self, tile: &Tile, e: &Extents, along_width: impl Fn(u32) -> u32) -> u32 {
         let (bytes, line) = (tile.types.stored_bytes(), self.line);
         let piece = tile.k * bytes;
