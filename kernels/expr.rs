@@ -60,12 +60,12 @@ fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Res<Value> {
         _ if kind(to) == Kind::Bool => Err(no("Bits", from)),
         _ => {
             let mut r = x.reg(b);
-            if is_half(from) {
+            if from.is_half() {
                 r = b.convert(Type::F32, values::stored(from), r);
             } else if small::is_small(from) {
                 r = small::encode(b, from, r);
             }
-            if is_half(to) {
+            if to.is_half() {
                 r = b.convert(values::stored(to), Type::F32, r);
             } else if small::is_small(to) {
                 r = small::decode(b, to, r);
@@ -96,16 +96,11 @@ fn no(op: impl std::fmt::Debug, dtype: DType) -> Reason {
     Reason::Operation { op: format!("{op:?}").replace('"', ""), dtype }
 }
 
-/// A float of 16 bits, held as f32.
-fn is_half(t: DType) -> bool {
-    kind(t) == Kind::Float && t.size() == 2
-}
-
 fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
             let x = x.whole(b);
-            let short = if is_half(t) { halves::unary(b, op, t, x) } else { None };
+            let short = if t.is_half() { halves::unary(b, op, t, x) } else { None };
             if let Some(r) = short {
                 return Ok(Value::Word(r.into()));
             }
@@ -131,7 +126,7 @@ fn zero64() -> Opnd {
 fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
-            let short = if is_half(t) { elementary::binary_of_halves(b, op, x, y) } else { None };
+            let short = if t.is_half() { elementary::binary_of_halves(b, op, x, y) } else { None };
             if let Some(r) = short {
                 return Ok(Value::Word(r.into()));
             }

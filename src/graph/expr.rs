@@ -343,9 +343,14 @@ impl Expr {
         self.push(Op::Select(cond, then, other), dtype)
     }
 
-    /// Converts to `dtype`; nothing when it is that type already.
+    /// Converts to `dtype`; nothing when it is that type already, or one of it that was widened.
     pub fn cast(&mut self, a: Val, dtype: DType) -> Val {
-        if self.type_of(a) == dtype { a } else { self.push(Op::Cast(a), dtype) }
+        let wide = self.type_of(a);
+        match self.nodes[a.index()].op {
+            _ if wide == dtype => a,
+            Op::Cast(x) if self.type_of(x) == dtype && dtype.is_half() && wide == DType::F32 => x,
+            _ => self.push(Op::Cast(a), dtype),
+        }
     }
 
     /// The bits of a value as another type of its size.

@@ -11,7 +11,7 @@
 
 use super::dim::{Dim, broadcast_dims, known};
 use super::error::Reason;
-use super::expr::Expr;
+use super::expr::{Expr, Op};
 use super::fused::{Access, Guard};
 use super::view::{View, dense_strides};
 use crate::tensor::DType;
@@ -196,10 +196,18 @@ impl Lazy {
         }
     }
 
+    /// The halves, if the value is nothing but a plain read of such as floats of 32 bits.
+    pub(crate) fn halves(&self) -> Option<Lazy> {
+        let ([a], [read, cast]) = (self.inputs.as_slice(), self.expr.nodes()) else { return None };
+        let widens = read.dtype.is_half() && cast.dtype == DType::F32;
+        let plain = self.base.is_none() && a.is_plain() && matches!((read.op, cast.op), (Op::Input(_), Op::Cast(_)));
+        (widens && plain).then(|| Lazy { expr: Expr::copy(read.dtype), ..self.clone() })
+    }
+
     /// True when reading it again and again costs no more than reading a stored tensor.
     pub(crate) fn is_cheap(&self) -> bool {
-        self.base.is_none()
-            && (self.inputs.is_empty() || self.as_read().is_some_and(|a| a.guard.is_none() && a.indirect.is_empty()))
+        let read = self.as_read().is_some_and(Access::is_plain);
+        self.base.is_none() && (self.inputs.is_empty() || read || self.halves().is_some())
     }
 
     /// The same elements under another shape.

@@ -109,6 +109,11 @@ impl DType {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16) || self.is_small_float()
     }
 
+    /// True for floats of 16 bits.
+    pub const fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
     /// True for floats of at most 8 bits.
     pub const fn is_small_float(self) -> bool {
         matches!(self, DType::F8E4M3 | DType::F8E4M3Z | DType::F8E5M2 | DType::F8E5M2Z | DType::F8E8M0 | DType::F4E2M1)

@@ -370,3 +370,65 @@ fn a_quantised_softmax_is_of_the_opset_that_its_node_states() {
         assert_eq!(got[0].to_f64(), want, "opset {model_opset}, {stated} stated, axis {axis}");
     }
 }
+
+#[test]
+fn factors_of_halves_are_the_products_which_would_be_too_large_without() {
+    let mut b = Builder::new(17, 8);
+    let mut large = |shape: &[usize]| {
+        let x: Vec<f64> = b.random(shape).to_f64().iter().map(|x| 200.0 + 20.0 * x).collect();
+        b.input_of(HostTensor::from_f64(DType::F16, shape, &x))
+    };
+    let [q, k] = [[2, 33, 64], [2, 64, 17]].map(|shape| large(&shape));
+    let small = b.constant(HostTensor::from_f64(DType::F16, &[], &[1.0 / 128.0]));
+    let [q, k] = [q, k].map(|x| b.node("Mul", &[&x, &small], &[]));
+    let y = b.node("MatMul", &[&q, &k], &[]);
+    b.output(&y);
+    assert_eq!(kinds(&b).0, ["matmul"]);
+    outputs(&b, "large products of halves", 2e-3);
+}
+
+/// A root mean square normalisation of halves as language models have it: in f32, of which the results are rounded before they are scaled.
+fn widened_norm(t: DType, rounded: bool) -> Builder {
+    let mut b = Builder::new(17, 6);
+    let x = HostTensor::from_f64(t, &[7, 96], &b.random(&[7, 96]).to_f64());
+    let halves = b.input_of(x);
+    let x = b.node("Cast", &[&halves], &[("to", int(1))]);
+    let two = b.constant(HostTensor::from_f32(&[], &[2.0]));
+    let squares = b.node("Pow", &[&x, &two], &[]);
+    let mean = b.node("ReduceMean", &[&squares], &[("axes", ints(&[1])), ("keepdims", int(1))]);
+    let epsilon = b.constant(HostTensor::from_f32(&[], &[1e-5]));
+    let mean = b.node("Add", &[&mean, &epsilon], &[]);
+    let root = b.node("Sqrt", &[&mean], &[]);
+    let inverse = b.node("Reciprocal", &[&root], &[]);
+    let mut y = b.node("Mul", &[&x, &inverse], &[]);
+    if rounded {
+        let constant = |b: &mut Builder, shape: &[usize]| {
+            let x = b.random(shape).to_f64();
+            b.constant(HostTensor::from_f64(t, shape, &x))
+        };
+        y = b.node("Cast", &[&y], &[("to", int(t.to_onnx().into()))]);
+        let scale = constant(&mut b, &[96]);
+        y = b.node("Mul", &[&scale, &y], &[]);
+        let w = constant(&mut b, &[96, 24]);
+        y = b.node("MatMul", &[&y, &w], &[]);
+        let twice = b.node("Add", &[&halves, &halves], &[]);
+        b.output(&twice);
+    }
+    b.output(&y);
+    b
+}
+
+#[test]
+fn norms_of_halves_that_were_widened_read_the_halves() {
+    for (t, most) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+        let b = widened_norm(t, true);
+        let steps = fuse(&b.model).steps;
+        let kinds: Vec<&str> = steps.iter().map(|s| s.kind.name()).collect();
+        assert_eq!(kinds, ["normalize", "pointwise", "matmul"]);
+        outputs(&b, "a norm of halves", most);
+        // Nobody rounds what stays wide.
+        let b = widened_norm(t, false);
+        assert_eq!(fuse(&b.model).steps.len(), 1);
+        outputs(&b, "a wide norm of halves", 1e-5);
+    }
+}

@@ -65,9 +65,9 @@ fn factors(cx: &mut Lowering<'_>, a: ValueId, b: ValueId) -> (Access, Access) {
 }
 
 /// A factor that is nothing but a read scaled by a constant: what is read, and the constant. Exporters scale queries and keys
-/// before their product. (An f16 may not hold the product without.)
+/// before their product.
 fn scaled(cx: &mut Lowering<'_>, v: ValueId) -> Option<(Lazy, f64)> {
-    if cx.constant(v).is_some() || !matches!(cx.dtype(v), DType::F32 | DType::F64 | DType::BF16) {
+    if cx.constant(v).is_some() || !matches!(cx.dtype(v), DType::F32 | DType::F64 | DType::F16 | DType::BF16) {
         return None;
     }
     let lazy = cx.lazy(v);

@@ -150,18 +150,22 @@ fn affine(
 }
 
 /// Normalises over all dimensions from `axis` on of the input under `dims`.
-fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, epsilon: f64, center: bool) -> Lazy {
+fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, epsilon: f64, center: bool) -> Res<Lazy> {
     let dtype = cx.dtype(x);
-    let lazy = cx.without_base(x).reshaped(dims);
-    let access = cx.operand_of(lazy, |_| true);
+    let lazy = cx.without_base(x);
+    // It is computed in floats of 32 bits anyway.
+    let lazy = lazy.halves().unwrap_or(lazy);
+    let own = lazy.dtype();
+    let access = cx.operand_of(lazy.reshaped(dims), |_| true);
     let kind = StepKind::Normalize(Normalize { axes: dims.len() - axis, epsilon: epsilon as f32, center });
-    cx.produce(kind, vec![access], dims, dtype)
+    let y = cx.produce(kind, vec![access], dims, own);
+    cx.combine(vec![y], dims, |e, v| e.cast(v[0], dtype))
 }
 
 /// A normalisation that several nodes stand for.
 pub(crate) fn lower_norm(cx: &mut Lowering<'_>, norm: &Norm) -> Res<()> {
     let shape = cx.shape(norm.x).to_vec();
-    let mut y = normalized(cx, norm.x, &shape, norm.axis, norm.epsilon, norm.center);
+    let mut y = normalized(cx, norm.x, &shape, norm.axis, norm.epsilon, norm.center)?;
     for (term, op) in [(norm.scale, Binary::Mul), (norm.bias, Binary::Add)] {
         if let Some(v) = term {
             let term = cx.without_base(v);
@@ -178,7 +182,7 @@ pub(super) fn instance(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("data of shape {shape:?}; [N, C, spatial..] is needed")));
     }
     let epsilon = cx.float("epsilon", 1e-5)?;
-    let y = normalized(cx, x, &shape, 2, epsilon, true);
+    let y = normalized(cx, x, &shape, 2, epsilon, true)?;
     let dims = channels(shape.len(), shape[1]);
     let (scale, bias) = (cx.input(1)?, cx.input(2)?);
     let y = affine(cx, y, Some((scale, &dims)), Some((bias, &dims)))?;
@@ -195,7 +199,7 @@ pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
     let epsilon = cx.float("epsilon", 1e-5)?;
     let mut split = vec![shape[0], groups, shape[1] / groups];
     split.extend(&shape[2..]);
-    let y = normalized(cx, x, &split, 2, epsilon, true);
+    let y = normalized(cx, x, &split, 2, epsilon, true)?;
     // Scale and bias are per channel since opset 21, per group before.
     let (scale, bias) = (cx.input(1)?, cx.input(2)?);
     let mut dims = vec![1; split.len()];
@@ -257,7 +261,7 @@ fn layer_like(cx: &mut Lowering<'_>, center: bool) -> Res<()> {
     if center && (cx.wants(1) || cx.wants(2)) {
         statistics(cx, x, axis, epsilon)?;
     }
-    let y = normalized(cx, x, &shape, axis, epsilon, center);
+    let y = normalized(cx, x, &shape, axis, epsilon, center)?;
     let dims = |cx: &Lowering<'_>, v: ValueId| {
         // Usually the normalised dimensions; anything that broadcasts is allowed.
         let mut d = vec![1; shape.len().saturating_sub(cx.rank(v))];
