@@ -284,7 +284,7 @@ impl MatrixForm {
         let loaded = machine.loaded(tile, e);
         // Of lines of which loads take pieces the first level gives all.
         let given = match tile.lines_transposed(machine) {
-            0 => loaded,
+            0 => machine.given(tile, e),
             lines => {
                 let others = [(0, tile.m), (1, tile.n)].into_iter().filter(|(o, _)| !tile.is_transposed(*o));
                 let others: u32 = others.map(|(_, width)| width * types.bytes()).sum();

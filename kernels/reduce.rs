@@ -123,7 +123,7 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
 }
 
 /// Clocks of a round of a workgroup beside its wait; instructions for an element that is added or compared, and for one that is compared with its
-/// place, of so many lanes of a compute unit at once; and most pieces of a line.
+/// place, or converted before, of so many lanes of a compute unit at once; and most pieces of a line.
 const ROUND: f64 = 100.0;
 const COMBINED: f64 = 3.0;
 const PLACED: f64 = 6.0;
@@ -149,10 +149,12 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
         _ => (WORDS, NARROWER),
     };
     let extremum = matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. });
+    let narrow_extreme = source.size() < 4 && matches!(op, ReduceOp::Max | ReduceOp::Min);
     // Where single elements are loaded what is done with each counts too.
     let each = match shape.dense {
         true => 0.0,
-        false => 1.0 / machine.l1 + (if extremum { PLACED } else { COMBINED }) / LANES / source.size() as f64,
+        false if extremum || narrow_extreme => 1.0 / machine.l1 + PLACED / LANES / source.size() as f64,
+        false => 1.0 / machine.l1 + COMBINED / LANES / source.size() as f64,
     };
     // A round's loads are answered together; a compute unit has as many workitems as walk lines at once.
     let clocks = |pieces: usize, asked: f64| {

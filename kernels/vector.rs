@@ -61,7 +61,7 @@ pub(super) fn candidates(
                 spread,
                 meetings,
                 loaded,
-                given: loaded,
+                given: machine.given(&t, e),
                 own: tm * tn,
                 vgprs,
                 lds,

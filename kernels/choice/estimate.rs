@@ -266,10 +266,21 @@ impl Machine {
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
-    /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part, and where rows
-    /// begin anywhere often the end of one and the beginning of the next; the rest is gone before its round where the lines of both
-    /// operands do not fit the first level.
+    /// Bytes per k that a workgroup asks of L2: see [`Machine::asked`]. Of a row that is dense along the width no less than a line comes,
+    /// of which others have the rest.
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
+        self.asked(tile, e, |width| width.max(self.line))
+    }
+
+    /// The same of the first-level cache, which gives of a line what a load takes.
+    pub fn given(&self, tile: &Tile, e: &Extents) -> u32 {
+        self.asked(tile, e, |width| width)
+    }
+
+    /// Bytes per k that a workgroup asks for, where a row that is dense along the width takes so many for its own. Rows that are dense
+    /// along k come in whole lines, of which a round takes a part, and where rows begin anywhere often the end of one and the beginning of
+    /// the next; the rest is gone before its round where the lines of both operands do not fit the first level.
+    fn asked(&self, tile: &Tile, e: &Extents, along_width: impl Fn(u32) -> u32) -> u32 {
         let (bytes, line) = (tile.types.stored_bytes(), self.line);
         let piece = tile.k * bytes;
         // Pieces begin at multiples of so many bytes, a power of two as the line's are.
@@ -283,9 +294,13 @@ impl Machine {
         let (m, n) = ((tile.m as usize).min(e.m) as u32, (tile.n as usize).min(e.n) as u32);
         let fit =
             lines(m, e.deep.0) + lines(n, e.deep.1) <= f64::from(self.lines) * if of_piece > 1.0 { FIT } else { 1.0 };
-        let times = |deep: bool| if deep && !fit { of_piece * f64::from(line) / f64::from(piece) } else { 1.0 };
+        let times = |width: u32, deep: bool| match deep {
+            true if fit => 1.0,
+            true => of_piece * f64::from(line) / f64::from(piece),
+            false => f64::from(along_width(width * bytes)) / f64::from(width * bytes),
+        };
         let [held_m, held_n] = e.held(f64::from(bytes));
-        let of = |width: u32, held: f64, deep: bool| f64::from(width) * held * times(deep);
+        let of = |width: u32, held: f64, deep: bool| f64::from(width) * held * times(width, deep);
         (f64::from(bytes) * (of(m, held_m, e.deep.0) + of(n, held_n, e.deep.1))) as u32
     }
 
@@ -319,7 +334,13 @@ impl Machine {
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
-        let alone = |answer: f64| work.max(ROUND + ANSWER * answer + work / turns).max(given / self.l1) + twice;
+        // What transposing loads are given beside their pieces of lines comes one after the other, and the last of it is waited for as the
+        // rest is.
+        let dense = f64::from((tile.m + tile.n) * tile.types.stored_bytes()) * k;
+        let turned = tile.is_transposed(0) || tile.is_transposed(1);
+        let pieces = if turned { (given - dense).max(0.0) / self.l1 } else { 0.0 };
+        let alone =
+            |answer: f64| work.max(ROUND + ANSWER * answer + work / turns + pieces).max(given / self.l1) + twice;
         let way = if is_narrow(tile) { 0.0 } else { (self.dram - self.l2_latency).max(0.0) };
         Pace {
             busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
@@ -560,5 +581,49 @@ pub(in crate::kernels) fn multiply_add(target: Target, t: Type) -> f64 {
         Type::F64 => busy(op::V_FMA_F64).unwrap_or(16.0),
         Type::I64 | Type::U64 => 6.0 * busy(op::V_MUL_LO_U32).unwrap_or(4.0),
         _ => busy(op::V_MUL_LO_U32).unwrap_or(4.0) + busy(op::V_ADD_U32).unwrap_or(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::tile::Types;
+    use crate::tensor::DType;
+
+    #[test]
+    fn narrow_rows_come_in_whole_lines() {
+        let machine = Machine::of(Target::parse("gfx1201").unwrap());
+        assert_eq!(machine.line, 128);
+        let form = Form::Vector { tm: 4, tn: 4, dot: None };
+        let tile = |m: u32, n: u32, t: DType| Tile { types: Types::of(t), m, n, k: 128, run: 1, buffers: 2, form };
+        let e = |deep: (bool, bool)| Extents {
+            batches: 1,
+            m: 256,
+            n: 1024,
+            k: 4096,
+            bytes: 5 << 20,
+            stored: 4,
+            expression: 0.0,
+            deep,
+            bands: false,
+            shares: false,
+            apart: false,
+            in_rows: true,
+            transposed: [false; 2],
+            lines: false,
+            sparse: None,
+            scaled: false,
+        };
+        // Of L2, and of the first level: 64 bytes of a line of 128 along the width; whole lines; lines along k, which a round takes whole.
+        for (tile, deep, [loaded, given]) in [
+            (tile(64, 64, DType::I8), (false, false), [256, 128]),
+            (tile(64, 64, DType::I8), (true, false), [192, 128]),
+            (tile(64, 64, DType::I8), (true, true), [128, 128]),
+            (tile(128, 128, DType::I8), (false, false), [256, 256]),
+            (tile(64, 32, DType::F16), (false, false), [256, 192]),
+        ] {
+            let e = e(deep);
+            assert_eq!([machine.loaded(&tile, &e), machine.given(&tile, &e)], [loaded, given], "{tile:?} {deep:?}");
+        }
     }
 }
