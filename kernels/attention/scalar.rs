@@ -168,7 +168,7 @@ impl Scalars {
         let cus = f64::from(target.cus());
         let fit = m.fit(self.waves, self.vgprs(), self.lds());
         let of = |resident: f64| {
-            let beside = (resident * f64::from(self.waves) / simds).max(1.0);
+            let beside = (resident * f64::from(self.waves) / simds).ceil();
             (beside * mean * of_key).max(alone)
         };
         let (rounds, rest) = ((groups / (cus * fit)).floor(), groups % (cus * fit));
