@@ -14,8 +14,9 @@ pub fn clauses(f: &mut Function) {
     if rules.is_empty() {
         return;
     }
+    // A run goes on where a block leads to the next one without a branch.
+    let (mut kind, mut read, mut written) = (None, Vec::new(), Vec::new());
     for b in &mut f.blocks {
-        let (mut kind, mut read, mut written) = (None, Vec::new(), Vec::new());
         let mut places = Vec::new();
         for (i, inst) in b.insts.iter().enumerate() {
             // nothing else is in a clause, and most instructions are something else

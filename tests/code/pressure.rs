@@ -9,6 +9,7 @@ use barewave::graph::{self, Options};
 use barewave::mir::{Builder, Function, Opnd, Part};
 use barewave::passes;
 use barewave::tensor::compare;
+use barewave::verify;
 use barewave_isa::{Target, op};
 
 /// Compiles a function and runs one workgroup of it on `out_words` words of output.
@@ -78,6 +79,29 @@ fn vectors_spill() {
         for (item, x) in got.iter().enumerate() {
             assert_eq!(*x, want(item as u32), "{t} item {item}");
         }
+    }
+}
+
+/// What a run of memory instructions reads and writes is told apart, also where a block ends within it: it may be issued again.
+#[test]
+fn runs_of_memory_instructions_go_on_in_the_next_block() {
+    for t in ["gfx803", "gfx906", "gfx90a", "gfx942", "gfx950", "gfx1010"] {
+        let mut b = Builder::new(Target::parse(t).unwrap(), "k", 64);
+        let out = b.buffer_arg(0, 1024);
+        let item = b.workitem_id();
+        let at = b.shl(item, 2u32);
+        let x = b.to_vector(item);
+        b.store(out, x, at, Opnd::Imm(0), 0);
+        b.block("next");
+        let y = b.load(out, 1, at, Opnd::Imm(0), 512);
+        b.load_into(x, out, at, Opnd::Imm(0), 0);
+        let sum = b.add(x, y);
+        b.store(out, sum, at, Opnd::Imm(0), 256);
+        let m = passes::compile(b.finish()).unwrap();
+        let kernel = barewave::compile::kernel_of(&m, vec![barewave::codeobj::Arg::buffer("out", 0)]);
+        let target = Target::parse(t).unwrap();
+        let object = CodeObject { target, abi: Abi::V5, kernels: vec![kernel], sections: Vec::new() };
+        verify::admit(&object.to_bytes().unwrap()).unwrap_or_else(|e| panic!("{t}: {e}"));
     }
 }
 
