@@ -452,6 +452,13 @@ impl Lines {
         self.rounds == 1
     }
 
+    /// Registers that a workitem has beside what it holds of a line.
+    pub fn room(&self, target: Target) -> u32 {
+        let (wave, simds) = (target.info().wave_size, target.info().simds);
+        let held = self.chunks * self.shape.together * self.shape.dwords + BESIDE;
+        target.most_vgprs(wave, self.workgroup.div_ceil(wave * simds)).saturating_sub(held)
+    }
+
     /// Workitems of a team.
     pub fn team(&self) -> u32 {
         self.team

@@ -10,7 +10,7 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::mir::{Gen, OpenLoop, Part, Type};
 
-/// Dwords that a workitem loads of a line that is not held before it stores what comes of them.
+/// Dwords that a workitem loads of a line before it stores what comes of them: of other operands alone where the line is held.
 const AHEAD: usize = 48;
 
 /// The type that the elements of operand 0 are computed in.
@@ -148,21 +148,37 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// The operands of the expression beside the line, of a chunk.
+    fn beside(&self, w: &mut Writer, c: &Chunk, number: usize) -> Res<Vec<Vec<Value>>> {
+        let mut operands = vec![Vec::new(); self.cx.step.inputs.len()];
+        for i in epilogue::operands(self.cx) {
+            operands[i] = match self.same.iter().find(|s| s.0 == Arg::Input(i)) {
+                Some((_, chunks)) => chunks[number].clone(),
+                None => self.load(w, Arg::Input(i), c)?,
+            };
+        }
+        Ok(operands)
+    }
+
+    /// Chunks whose other operands are loaded together, and themselves where they are not held. What is stored may be what is loaded: loads do not
+    /// pass stores by themselves.
+    fn chunks_together(&self) -> usize {
+        let (cx, together) = (self.cx, self.lines.together() as usize);
+        let others = epilogue::operands(cx).into_iter().map(Arg::Input);
+        let others: Vec<Arg> = others.filter(|a| self.same.iter().all(|s| s.0 != *a)).collect();
+        let held = self.lines.is_held();
+        let elements = others.len() * together;
+        let read = others.into_iter().chain((!held).then_some(Arg::Input(0)));
+        let dwords: usize = read.map(|a| (cx.dtype(a).size() * together).div_ceil(4)).sum();
+        // Elements are computed in registers of their own.
+        let room = if held { self.lines.room(cx.target) as usize / elements.max(1) } else { usize::MAX };
+        (AHEAD / dwords.max(1)).min(room).max(1)
+    }
+
     /// Writes `f(element)` through the step's expression, of elements as the last pass left them where the line is held, else
     /// as they are in memory.
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
         let cx = self.cx;
-        // The other operands of a chunk.
-        let beside = |w: &mut Writer, c: &Chunk, number: usize| -> Res<Vec<Vec<Value>>> {
-            let mut operands = vec![Vec::new(); cx.step.inputs.len()];
-            for i in epilogue::operands(cx) {
-                operands[i] = match self.same.iter().find(|s| s.0 == Arg::Input(i)) {
-                    Some((_, chunks)) => chunks[number].clone(),
-                    None => self.load(w, Arg::Input(i), c)?,
-                };
-            }
-            Ok(operands)
-        };
         let mut one = |w: &mut Writer, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
             let t = cx.dtype(Arg::Input(0));
             let mut results = Vec::new();
@@ -177,18 +193,16 @@ impl<'a> Walk<'a> {
             Ok(())
         };
         if self.lines.is_held() {
-            return self.held.iter().enumerate().try_for_each(|(n, (c, list))| {
-                let operands = beside(w, c, n)?;
-                one(w, c, &operands, list)
+            let numbered: Vec<_> = self.held.iter().enumerate().collect();
+            return numbered.chunks(self.chunks_together()).try_for_each(|chunks| {
+                let operands: Vec<_> = chunks.iter().map(|(n, (c, _))| self.beside(w, c, *n)).collect::<Res<_>>()?;
+                chunks.iter().zip(&operands).try_for_each(|((_, (c, list)), operands)| one(w, c, operands, list))
             });
         }
-        // What is stored may be what is loaded: loads do not pass stores by themselves.
-        let read = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Input(0)]);
-        let dwords: usize = read.map(|a| (cx.dtype(a).size() * self.lines.together() as usize).div_ceil(4)).sum();
-        self.lines.some(w, "write", (AHEAD / dwords.max(1)).max(1), |w, chunks| {
+        self.lines.some(w, "write", self.chunks_together(), |w, chunks| {
             let mut loaded = Vec::new();
             for c in chunks {
-                loaded.push((self.elements(w, c)?, beside(w, c, 0)?));
+                loaded.push((self.elements(w, c)?, self.beside(w, c, 0)?));
             }
             chunks.iter().zip(&loaded).try_for_each(|(c, (list, operands))| one(w, c, operands, list))
         })
