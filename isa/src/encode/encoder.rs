@@ -308,7 +308,7 @@ impl Attempt<'_> {
             return Err(self.bad(o, x, width_text(dwords)));
         }
         let n = u64::from(r.first.index());
-        if n + u64::from(dwords) > u64::from(self.target.info().named_vgprs()) {
+        if n > 255 || n + u64::from(dwords) > u64::from(self.target.info().max_vgprs) {
             return Err(self.bad(o, x, "VGPRs that this target can name"));
         }
         if o.has(flag::HALF) {
