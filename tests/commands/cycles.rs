@@ -156,6 +156,21 @@ fn rows_of_the_next_product_stay_in_memory() {
     }
 }
 
+/// Keys and values come as scalars where no matrix instruction takes the type: memory that is read like other memory.
+#[test]
+fn scalar_loads_of_data_are_traffic() {
+    for target in ["gfx906", "gfx1030", "gfx1100"] {
+        let list = json(&["bench", "attention", "--target", target, "--shape", "1x8x2048x64", "--json"]);
+        let launches = list[0]["launches"].as_array().unwrap();
+        assert_eq!(launches.len(), 1, "{target}: {list:#}");
+        let of = |level: &str| launches[0]["modelled"]["traffic"][level].as_f64().unwrap();
+        // Queries, keys, values and results, once; keys and values for each wave of queries.
+        let each = 8.0 * 2048.0 * 64.0 * 4.0;
+        assert!((of("footprint") / (4.0 * each) - 1.0).abs() < 0.1, "{} on {target}", of("footprint"));
+        assert!(of("l2") > 32.0 * 2.0 * each * 0.9, "{} on {target}", of("l2"));
+    }
+}
+
 /// An ONNX file and its name.
 fn written(dir: &tempfile::TempDir, name: &str, bytes: Vec<u8>) -> String {
     std::fs::write(dir.path().join(name), bytes).unwrap();
