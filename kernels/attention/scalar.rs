@@ -49,10 +49,11 @@ const OTHERS: u32 = 24;
 /// Issue slots of a score besides its products: its share in the maximum, the exponent, the exponential, the sum.
 const OF_SCORE: f64 = 8.0;
 
-/// What a wave that is alone waits for a chunk: issue slots of its loads, and the share of what the second-level cache takes to answer. Fitted to
-/// the model of cycles.
+/// What a wave that is alone waits for a chunk: issue slots of its loads, and a share of what the second-level cache takes to answer less one of what
+/// is multiplied meanwhile. Fitted to the model of cycles.
 const LOADS: f64 = 3.0;
-const UNHIDDEN: f64 = 0.17;
+const UNHIDDEN: f64 = 0.19;
+const HIDDEN: f64 = 0.25;
 
 /// How one is computed.
 #[derive(Clone, Copy)]
@@ -163,7 +164,8 @@ impl Scalars {
         let [mean, most] = [mean, of_all].map(|n| (n / f64::from(self.waves)).max(f64::from(self.keys)));
         let packs = if pairs.is_some() { e.width as f64 / 2.0 * m.issue } else { 0.0 };
         let chunks = f64::from(self.deep() + self.wide()) / f64::from(chunks::WORDS);
-        let alone = most * (of_key + packs + chunks * (LOADS * m.issue + UNHIDDEN * m.l2_latency));
+        let answer = (UNHIDDEN * m.l2_latency - HIDDEN * of_key / chunks).max(0.0);
+        let alone = most * (of_key + packs + chunks * (LOADS * m.issue + answer));
         let groups = e.batches as f64 * f64::from(self.blocks());
         let cus = f64::from(target.cus());
         let fit = m.fit(self.waves, self.vgprs(), self.lds());
