@@ -9,9 +9,9 @@
 //! the wave exchange what they have.
 //!
 //! The maximum and the sum of exponentials run along with the tiles: where the maximum grows, what was summed before is scaled
-//! down. A few queries are taken key by key ([`few`]). Where no matrix instruction takes the types a lane has queries of its own ([`scalar`]). What is multiplied and what becomes weights meanwhile stands side by side, or one behind the other where that is estimated to
-//! take less ([`rounds`]). Sums are in one order, so
-//! results are the same from run to run.
+//! down. What is multiplied and what becomes weights meanwhile stands side by side, or one behind the other where that is estimated
+//! to take less ([`rounds`]). A few queries are taken key by key ([`few`]). Where no matrix instruction takes the types a lane has a
+//! query of its own ([`scalar`]). Sums are in one order, so results are the same from run to run.
 
 mod few;
 mod parts;
@@ -36,6 +36,7 @@ use crate::graph::expr::{Binary, Expr, Op, Scalar};
 use crate::graph::fused::{Attention, Undefined};
 use crate::graph::view::View;
 use crate::mir::{Builder, Gen, MInst, Opnd, Part, RegClass, Type, matrix_modifiers};
+use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::op;
 
@@ -182,13 +183,36 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
         (number, w.b.mul(number, plan.chunk))
     });
     let part = part.or(share.map(|s| (s.ends.first, w.b.mul(s.tile, plan.keys))));
-    let scale = scale_of(&kind.score).filter(|s| *s > 0.0 && *s <= 1.0);
-    let log2e = std::f64::consts::LOG2_E;
-    let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
+    let (factor, score) = exponents(kind, 1.0);
     let float = Float(Type::F32);
     let flash =
         Flash { cx, kind, plan, a, keys, float, batch, first, query, lane_key, columns, part, share, factor, score };
     flash.write(w, &b)
+}
+
+/// What scores are times in exponents of two, and the expression that makes scores of products where that does more than scale these by `most` or
+/// less.
+fn exponents(kind: &Attention, most: f64) -> (f64, Option<&Expr>) {
+    let scale = scale_of(&kind.score).filter(|s| *s > 0.0 && *s <= most);
+    let log2e = std::f64::consts::LOG2_E;
+    scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None))
+}
+
+/// The expression's score of a product. `loaded` gives its operands by number, booleans as bytes.
+fn scored(w: &mut Writer, cx: &Cx, score: &Expr, product: Part, loaded: impl Fn(usize) -> Option<Value>) -> Res<Part> {
+    let operands = cx.step.inputs.len() - 3;
+    let mut values = Vec::with_capacity(operands);
+    for n in 0..operands {
+        values.push(match loaded(n) {
+            Some(x) if cx.dtype(Arg::Input(3 + n)) == DType::Bool => {
+                let x = x.reg(&mut w.b);
+                Some(Value::Mask(w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()])))
+            }
+            x => x,
+        });
+    }
+    let input = |i: u32| values[i as usize - 3].unwrap_or(Value::Word(0u32.into()));
+    Ok(expr::eval(&mut w.b, score, &input, Some(Value::Word(product.into())))?.reg(&mut w.b))
 }
 
 /// The factor, where an expression only multiplies by one.

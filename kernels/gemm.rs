@@ -358,7 +358,7 @@ struct Accesses {
 impl Accesses {
     fn of(cx: &Cx, walk: &Walk) -> Accesses {
         let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
-        let views: Vec<View> = args.iter().map(|a| walk.view(view_of(cx, *a))).collect();
+        let views: Vec<View> = args.iter().map(|a| walk.view(cx.view(*a))).collect();
         let all: Vec<&View> = views.iter().collect();
         let runs = crate::graph::collapse::groups(&all, walk.n_dims.clone());
         let of = |v: &View| {
@@ -371,7 +371,7 @@ impl Accesses {
             let t = cx.dtype(*a);
             let words = match v.strides.last() {
                 Some(0) => true,
-                Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, view_of(cx, *a)),
+                Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, cx.view(*a)),
                 _ => false,
             };
             words && values::come_together(t) == count
@@ -462,7 +462,7 @@ pub(super) fn store(
     for (k, &arg) in args.iter().enumerate() {
         let (view, dtype) = (&views[k], cx.dtype(arg));
         let size = dtype.size();
-        let outer = outer(w, view_of(cx, arg), size);
+        let outer = outer(w, cx.view(arg), size);
         let row_stride = view.strides[walk.m_dim] * size as i64;
         let row = (row_stride != 0).then(|| w.b.mul(m, row_stride as i32));
         let mut cols = Vec::new();
@@ -518,13 +518,6 @@ pub(super) fn store(
         store_row(w, cx, &plans, &mut of_all, (delta as usize, inside), &row, (t, group as usize))?;
     }
     Ok(())
-}
-
-fn view_of<'a>(cx: &'a Cx, arg: Arg) -> &'a View {
-    match arg {
-        Arg::Input(i) => &cx.step.inputs[i].view,
-        _ => &cx.step.output.view,
-    }
 }
 
 /// One row of a workitem's block.

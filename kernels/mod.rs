@@ -69,6 +69,7 @@ pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;
 
 use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
+use crate::graph::view::View;
 use crate::graph::walked;
 use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::{DType, HostTensor};
@@ -456,7 +457,14 @@ fn cx<'a>(graph: &'a FusedGraph, step: &'a Step, target: Target, tuning: &'a Tun
     Cx { graph, step, target, tuning, name: "", moves: false }
 }
 
-impl Cx<'_> {
+impl<'a> Cx<'a> {
+    /// How the step sees an operand, or its result.
+    fn view(&self, arg: Arg) -> &'a View {
+        match arg {
+            Arg::Input(i) => &self.step.inputs[i].view,
+            _ => &self.step.output.view,
+        }
+    }
     fn dtype(&self, arg: Arg) -> DType {
         let t = self.graph.tensor(self.tensor(arg)).dtype;
         if self.moves { values::bits(t) } else { t }

@@ -531,10 +531,7 @@ impl Product<'_> {
                 sum = w.b.op(Gen::Mul.of(Type::F32), &[factor.into(), gated.into()]);
             }
             epilogue::finish(w, self.cx, Value::Word(sum.into()), |w, arg| {
-                let view = match arg {
-                    Arg::Input(i) => &self.cx.step.inputs[i].view,
-                    _ => &self.cx.step.output.view,
-                };
+                let view = self.cx.view(arg);
                 let view = view.sliced(0, row, 1, 1).sliced(1, c, 1, 1);
                 let at = address::offset(&mut w.b, &view, self.cx.dtype(arg).size(), &[None, Some(self.column)]);
                 let reg = at.vector(&mut w.b);

@@ -133,10 +133,7 @@ impl Layer<'_> {
     /// Byte offset of unit `u` in line `line` of a dense operand.
     fn at(&self, w: &mut Writer, arg: Arg, line: Part, u: usize) -> Offset {
         let size = self.dtype(arg).size() as u32;
-        let view = match arg {
-            Arg::Input(i) => &self.cx.step.inputs[i].view,
-            _ => &self.cx.step.output.view,
-        };
+        let view = self.cx.view(arg);
         let line = w.b.mul(line, self.k.hidden as u32 * size);
         let unit = w.b.mul(self.units[u].held, size);
         let reg = w.b.add(unit, line);

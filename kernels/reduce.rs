@@ -278,10 +278,7 @@ impl Reduction<'_> {
     fn finish(&self, w: &mut Writer, value: Value) -> Res<()> {
         let cx = self.cx;
         epilogue::finish(w, cx, value, |w, arg| {
-            let view = match arg {
-                Arg::Input(i) => &cx.step.inputs[i].view,
-                _ => &cx.step.output.view,
-            };
+            let view = cx.view(arg);
             let at = part_offset(w, view, cx.dtype(arg).size(), 0..view.rank(), self.lines.line, true);
             Ok(if arg == Arg::Output { self.lines.mask_result(w, at) } else { at })
         })

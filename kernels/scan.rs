@@ -280,13 +280,9 @@ impl Places<'_> {
 pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let (outer, count, t) = (out.rank() - 1, out.dims[..out.rank() - 1].iter().product(), scan.dtype);
-    let view_of = |arg: Arg| match arg {
-        Arg::Input(i) => &cx.step.inputs[i].view,
-        _ => out,
-    };
     let others = epilogue::operands(cx).into_iter().filter(|i| *i > usize::from(scan.start)).map(Arg::Input);
     let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
-    let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), view_of(*a))).collect();
+    let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), cx.view(*a))).collect();
     let shape = shape_of(cx, &accesses, outer, count)?;
     let (mut w, mut lines) = Lines::begin(cx, shape);
     let bytes = cx.dtype(Arg::Input(0)).size() + cx.dtype(Arg::Output).size();
@@ -298,12 +294,12 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
     for turn in 0..lines.turns() {
         lines.turn(&mut w, turn);
         let team = Team::new(&mut w, scan, &lines);
-        let place = |w: &mut Writer, arg: Arg| (arg, lines.place(w, view_of(arg), cx.dtype(arg).size(), outer));
+        let place = |w: &mut Writer, arg: Arg| (arg, lines.place(w, cx.view(arg), cx.dtype(arg).size(), outer));
         let places = Places { cx, all: args.iter().map(|a| place(&mut w, *a)).collect() };
         let mut carry = None;
         if scan.start {
             let (at, buf) = (
-                lines::part_offset(&mut w, view_of(start), t.size(), 0..outer, lines.line, true),
+                lines::part_offset(&mut w, cx.view(start), t.size(), 0..outer, lines.line, true),
                 w.buffer(cx, start)?,
             );
             carry = Some(values::load(&mut w.b, t, buf, at).whole(&mut w.b));

@@ -39,13 +39,9 @@ impl<'a> Walk<'a> {
     pub fn begin(cx: &'a Cx<'a>, outer: usize) -> Res<(Writer, Walk<'a>)> {
         let float = float_type(cx)?;
         let out = &cx.step.output.view;
-        let view_of = |arg: Arg| match arg {
-            Arg::Input(i) => &cx.step.inputs[i].view,
-            _ => out,
-        };
         let others = epilogue::operands(cx).into_iter().filter(|i| *i > 0).map(Arg::Input);
         let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
-        let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), view_of(*a))).collect();
+        let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), cx.view(*a))).collect();
         let count = out.dims[..outer].iter().product();
         let (mut w, mut lines) = Lines::begin(cx, Shape::of(&accesses, outer, count, true)?);
         for &arg in &args {
@@ -53,7 +49,7 @@ impl<'a> Walk<'a> {
         }
         // Those of which every line reads the same elements, each once.
         let is_same = |a: &Arg| {
-            let (outside, inside) = view_of(*a).strides.split_at(outer);
+            let (outside, inside) = cx.view(*a).strides.split_at(outer);
             outside.iter().all(|s| *s == 0) && inside.iter().all(|s| *s != 0)
         };
         let bytes = |args: &[Arg]| {
@@ -65,7 +61,7 @@ impl<'a> Walk<'a> {
         let (mut same, mut node) = (Vec::new(), None);
         if turns > 1 {
             for arg in kept {
-                let (place, buf) = (lines.place(&mut w, view_of(arg), cx.dtype(arg).size(), outer), w.buffer(cx, arg)?);
+                let (place, buf) = (lines.place(&mut w, cx.view(arg), cx.dtype(arg).size(), outer), w.buffer(cx, arg)?);
                 let mut chunks = Vec::new();
                 lines.each(&mut w, "same", |w, c| {
                     chunks.push(lines.load(w, cx.dtype(arg), buf, &place, c));
@@ -77,7 +73,7 @@ impl<'a> Walk<'a> {
         }
         let mut places = Vec::new();
         for &arg in args.iter().filter(|a| same.iter().all(|s| s.0 != **a)) {
-            places.push((arg, lines.place(&mut w, view_of(arg), cx.dtype(arg).size(), outer)));
+            places.push((arg, lines.place(&mut w, cx.view(arg), cx.dtype(arg).size(), outer)));
         }
         Ok((w, Walk { cx, lines, float, places, held: Vec::new(), turns: node, same }))
     }

@@ -371,10 +371,7 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
     let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
     let mut accesses = Vec::new();
     for arg in args {
-        let view = match arg {
-            Arg::Input(i) => &cx.step.inputs[i].view,
-            _ => out,
-        };
+        let view = cx.view(arg);
         let dtype = cx.dtype(arg);
         let at = address::offset(&mut w.b, view, dtype.size(), &all);
         let pairs = view.strides[3] == 1 && wide.is_multiple_of(BLOCK) && dtype == DType::F32;

@@ -23,7 +23,7 @@ use super::super::split::{IN_FLIGHT, Shared};
 use super::super::values::{self, Value};
 use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, lanes};
 use super::plan::{self, Extents};
-use super::{LOWEST, cleared, inverse, scale_of};
+use super::{LOWEST, cleared, exponents, inverse};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
 use crate::mir::{BlockId, Gen, MInst, Part, Pipeline, Type, dot_instruction};
@@ -90,17 +90,8 @@ impl Few {
         let StepKind::Attention(kind) = &step.kind else { return None };
         let t = graph.tensor(step.inputs[0].tensor).dtype;
         let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
-        let alike = step.inputs[..3].iter().all(|a| graph.tensor(a.tensor).dtype == t);
-        let small = |bytes: usize| bytes < MAX_TENSOR_BYTES;
-        let near = step.inputs.iter().chain([&step.output]).all(|a| small(graph.tensor(a.tensor).bytes()));
         let r = step.output.view.rank();
-        let caches = kind.caches().zip([r - 2, r - 2, r - 1, r - 1]);
-        let lines = [(0, r - 1), (1, r - 2), (2, r - 1)].into_iter().chain(caches).all(|(i, dense)| {
-            let v = &step.inputs[i].view;
-            let whole = |elements: i64| elements >= 0 && (elements * t.size() as i64) % 4 == 0;
-            let apart = (0..r).filter(|d| *d != dense && v.dims[*d] > 1);
-            v.strides[dense] == 1 && whole(v.offset) && apart.into_iter().all(|d| whole(v.strides[d]))
-        });
+        let lines = plan::reads_lines(graph, step, kind.caches().zip([r - 2, r - 2, r - 1, r - 1]));
         // Each line is one workgroup's.
         let shared =
             |i: usize| (0..r - 2).any(|d| step.inputs[i].view.dims[d] > 1 && step.inputs[i].view.strides[d] == 0);
@@ -114,7 +105,7 @@ impl Few {
             && e.queries as u32 <= QUERIES
             && e.queries as u32 * each <= RESULTS
             && e.keys >= 16;
-        if !(floats && alike && near && lines && whole && fits) {
+        if !(floats && lines && whole && fits) {
             return None;
         }
         let dots = dots(target, t);
@@ -266,9 +257,7 @@ pub(super) fn lower(cx: &Cx, kind: &Attention, few: &Few) -> Res<Vec<Kernel>> {
     let member = w.b.and(item, few.team - 1);
     let team = w.b.shr(item, few.team.trailing_zeros());
     let number = w.b.workgroup_id(2);
-    let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
-    let log2e = std::f64::consts::LOG2_E;
-    let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
+    let (factor, score) = exponents(kind, f64::INFINITY);
     let float = Float(Type::F32);
     let dots = dots(cx.target, cx.dtype(Arg::Input(0)));
     let mut keys = Keys { cx, kind, few, float, dots, batch, member, first: team, factor, score };
@@ -598,10 +587,7 @@ impl Keys<'_> {
             let result = float.mul(&mut w.b, c.result, inverse);
             let result = cleared(&mut w.b, defined, result);
             epilogue::finish(&mut w, self.cx, Value::Word(result.into()), |w, arg| {
-                let view = match arg {
-                    Arg::Input(i) => &self.cx.step.inputs[i].view,
-                    _ => &self.cx.step.output.view,
-                };
+                let view = self.cx.view(arg);
                 let (r, size) = (view.rank(), self.cx.dtype(arg).size() as i64);
                 let outer = self.outer(w, arg);
                 let at = w.b.mul(column, (view.strides[r - 1] * size) as i32);

@@ -8,7 +8,7 @@ use super::super::{MAX_TENSOR_BYTES, pointwise};
 use super::few::Few;
 use super::scalar::Scalars;
 use super::shares::{Shares, Work};
-use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
+use crate::graph::fused::{Access, Attention, FusedGraph, Step, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Type, matrix_instruction};
 use crate::tensor::DType;
@@ -217,6 +217,22 @@ pub(in crate::kernels) fn key(graph: &FusedGraph, step: &Step) -> Option<String>
 /// Keys for which a kernel for any number of them is made, a power of four: as many workgroups share fewer, in fewer rounds.
 fn made_for(keys: usize) -> usize {
     1 << (keys.max(16).next_power_of_two().ilog2().next_multiple_of(2))
+}
+
+/// Q, K and V have one type and lie in lines that begin at whole words, as do others of these dimensions with their elements side by side, and all
+/// operands are reached by offsets.
+pub(super) fn reads_lines(graph: &FusedGraph, step: &Step, others: impl IntoIterator<Item = (usize, usize)>) -> bool {
+    let (r, of) = (step.output.view.rank(), |a: &Access| graph.tensor(a.tensor));
+    let t = of(&step.inputs[0]).dtype;
+    let alike = step.inputs[..3].iter().all(|a| of(a).dtype == t);
+    let near = step.inputs.iter().chain([&step.output]).all(|a| of(a).bytes() < MAX_TENSOR_BYTES);
+    let whole = |elements: i64| elements >= 0 && (elements * t.size() as i64) % 4 == 0;
+    let in_lines = |(i, dense): (usize, usize)| {
+        let v = &step.inputs[i].view;
+        let mut apart = (0..r).filter(|d| *d != dense && v.dims[*d] > 1);
+        v.strides[dense] == 1 && whole(v.offset) && apart.all(|d| whole(v.strides[d]))
+    };
+    alike && near && [(0, r - 1), (1, r - 2), (2, r - 1)].into_iter().chain(others).all(in_lines)
 }
 
 fn extents(step: &Step) -> Extents {

@@ -471,10 +471,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
         let float = self.flash.float;
         let grows = float.compare_to(b, Gen::CmpGt, self.growth, SLACK);
         let go_on = b.label();
-        let any = b.mask();
-        b.emit(if any.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 }, &[any.into()], &[grows.into(), grows.into()]);
-        b.emit(op::S_CBRANCH_SCC0, &[], &[Opnd::Block(go_on)]);
-        b.block("grow");
+        b.branch_if_none(grows, go_on, "grow");
         let new = float.op(b, Gen::Max, self.max, self.largest);
         let gone = float.sub(b, self.max, new);
         let gone = float.mul(b, self.factor, gone);

@@ -17,10 +17,10 @@ use super::super::choice::Machine;
 use super::super::error::Res;
 use super::super::float::Float;
 use super::super::values::{self, Value};
-use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Writer, expr};
-use super::plan::Extents;
+use super::super::{Arg, Cx, Kernel, Writer};
+use super::plan::{self, Extents};
 use super::rounds::{maximum, packed};
-use super::{LOWEST, SLACK, scale_of};
+use super::{LOWEST, SLACK, exponents, scored};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{Attention, FusedGraph, Step, StepKind};
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Pipeline, Type, dot_instruction};
@@ -73,7 +73,6 @@ impl Scalars {
     pub fn of(graph: &FusedGraph, step: &Step, e: Extents, target: Target) -> Option<(f64, Scalars)> {
         let StepKind::Attention(kind) = &step.kind else { return None };
         let t = graph.tensor(step.inputs[0].tensor).dtype;
-        let alike = step.inputs[..3].iter().all(|a| graph.tensor(a.tensor).dtype == t);
         let compute = match t {
             DType::F32 => Type::F32,
             DType::F16 if dot_instruction(target, Type::F16, Type::F32).is_some() || target.has(op::V_FMA_MIX_F32) => {
@@ -81,18 +80,11 @@ impl Scalars {
             }
             _ => return None,
         };
-        let near = |bytes: usize| bytes < MAX_TENSOR_BYTES;
-        let near = step.inputs.iter().chain([&step.output]).all(|a| near(graph.tensor(a.tensor).bytes()));
         let r = step.output.view.rank();
-        let lines = [(0, r - 1), (1, r - 2), (2, r - 1)].into_iter().all(|(i, dense)| {
-            let v = &step.inputs[i].view;
-            let whole = |elements: i64| elements >= 0 && (elements * t.size() as i64) % 4 == 0;
-            let apart = (0..r).filter(|d| *d != dense && v.dims[*d] > 1);
-            v.strides[dense] == 1 && whole(v.offset) && apart.into_iter().all(|d| whole(v.strides[d]))
-        });
+        let lines = plan::reads_lines(graph, step, []);
         let whole = [e.depth, e.width].into_iter().all(|n| (n * t.size()).is_multiple_of(WHOLE));
         let simple = kind.made.is_empty() && !kind.cached && !kind.any_keys;
-        if !(alike && near && lines && whole && simple && e.queries >= FEWEST) {
+        if !(lines && whole && simple && e.queries >= FEWEST) {
             return None;
         }
         let apart = step.inputs[3..3 + kind.operands].iter().filter(|a| a.view.strides[r - 2] != 0).count();
@@ -230,9 +222,7 @@ pub(super) fn lower(cx: &Cx, kind: &Attention, plan: Scalars) -> Res<Vec<Kernel>
     let wave = if plan.waves > 1 { w.b.uniform(wave) } else { w.b.scalar(0) };
     let query = w.b.add(lane, first);
     let query = w.b.to_vector(query);
-    let scale = scale_of(&kind.score).filter(|s| *s > 0.0 && *s <= 1.0);
-    let log2e = std::f64::consts::LOG2_E;
-    let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
+    let (factor, score) = exponents(kind, f64::INFINITY);
     let float = Float(Type::F32);
     let keys = Keys { cx, kind, plan, float, batch, first, lane, wave, query, factor, score };
     keys.write(w)
@@ -251,10 +241,7 @@ impl Keys<'_> {
 
     /// Offset of an access from its outer dimensions.
     fn outer(&self, w: &mut Writer, arg: Arg) -> Offset {
-        let view = match arg {
-            Arg::Input(i) => &self.cx.step.inputs[i].view,
-            _ => &self.cx.step.output.view,
-        };
+        let view = self.cx.view(arg);
         let size = self.cx.dtype(arg).size();
         address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..view.rank() - 2, true)
     }
@@ -406,10 +393,7 @@ impl Keys<'_> {
         let growth = float.sub(b, largest, state.max);
         let grows = float.compare_to(b, Gen::CmpGt, growth, SLACK / self.factor);
         let go_on = b.label();
-        let any = b.mask();
-        b.emit(if any.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 }, &[any.into()], &[grows.into(), grows.into()]);
-        b.emit(op::S_CBRANCH_SCC0, &[], &[Opnd::Block(go_on)]);
-        b.block("grow");
+        b.branch_if_none(grows, go_on, "grow");
         let new = float.op(b, Gen::Max, state.max, largest);
         let gone = float.sub(b, state.max, new);
         let gone = float.scaled(b, gone, self.factor);
@@ -498,19 +482,11 @@ impl Keys<'_> {
         let mut out = scores.to_vec();
         if let Some(score) = self.score {
             for (n, s) in out.iter_mut().enumerate() {
-                let mut loaded = vec![None; self.cx.step.inputs.len()];
-                for i in 0..self.kind.operands {
-                    let [fixed, moving] = operands.map(|o| &o[i]);
-                    loaded[3 + i] = match fixed.first().or_else(|| moving.get(n)).copied() {
-                        Some(x) if self.cx.dtype(Arg::Input(3 + i)) == DType::Bool => {
-                            let x = x.reg(&mut w.b);
-                            Some(Value::Mask(w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()])))
-                        }
-                        x => x,
-                    };
-                }
-                let input = |i: u32| loaded[i as usize].unwrap_or(Value::Word(0u32.into()));
-                *s = expr::eval(&mut w.b, score, &input, Some(Value::Word((*s).into())))?.reg(&mut w.b);
+                let loaded = |i: usize| {
+                    let [fixed, moving] = operands.map(|o| o.get(i));
+                    fixed?.first().or_else(|| moving?.get(n)).copied()
+                };
+                *s = scored(w, self.cx, score, *s, loaded)?;
             }
         }
         if let Some(past) = self.kind.causal {

@@ -344,10 +344,7 @@ impl<'a> Tiles<'a> {
             }
             let column = w.b.add(column, first);
             epilogue::finish(w, cx, Value::Word(sum.into()), |w, arg| {
-                let view = match arg {
-                    Arg::Input(i) => &cx.step.inputs[i].view,
-                    _ => &cx.step.output.view,
-                };
+                let view = cx.view(arg);
                 let coords = [Some(row), Some(column)];
                 let at = address::offset(&mut w.b, view, cx.dtype(arg).size(), &coords);
                 let reg = at.vector(&mut w.b);

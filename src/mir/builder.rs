@@ -4,13 +4,15 @@
 //! once and what is uniform stays in scalar registers. Memory is reached through raw buffers: a lane whose offset is
 //! [`Builder::OUT_OF_BOUNDS`] reads zero and stores nothing, which is how kernels mask lanes at tensor edges.
 
+mod memory;
+
 use super::liveness::Liveness;
 use super::loops::carried;
 use super::{
     Block, BlockId, Code, Constraint, Function, Gen, Generic, Group, Lds, Loop, MInst, Memory, Opnd, Order, Part,
     Pipeline, Preloads, RegClass, Space, Type, VReg,
 };
-use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
+use barewave_isa::{Flags, Mods, Op, Reg, Target, op};
 
 /// A raw buffer: base address and size in a scalar descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +22,6 @@ pub struct Buffer {
     /// What it is a buffer of.
     pub memory: Memory,
 }
-
-/// Constant offsets of scalar loads are less, on every target.
-const SCALAR_OFFSETS: u32 = 1 << 20;
 
 /// A loop whose body is being written.
 pub struct OpenLoop {
@@ -454,245 +453,6 @@ impl Builder {
         self.scalar_load_into(p, base, arg * 8);
         p
     }
-    /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords from a scalar address and a constant byte offset.
-    pub fn scalar_load_into(&mut self, dst: Part, base: Part, offset: u32) {
-        let op = match dst.len {
-            1 => op::S_LOAD_DWORD,
-            2 => op::S_LOAD_DWORDX2,
-            4 => op::S_LOAD_DWORDX4,
-            8 => op::S_LOAD_DWORDX8,
-            16 => op::S_LOAD_DWORDX16,
-            n => panic!("no scalar load of {n} dwords"),
-        };
-        self.emit(op, &[dst.into()], &[base.into(), offset.into()]);
-    }
-    /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords of a buffer into scalars, at the byte offset `offset + imm` (`s_buffer_load`); what lies behind the
-    /// buffer's end is read as zero.
-    pub fn scalar_buffer_load_into(&mut self, dst: Part, buf: Buffer, offset: Part, imm: u32) {
-        let op = match dst.len {
-            1 => op::S_BUFFER_LOAD_DWORD,
-            2 => op::S_BUFFER_LOAD_DWORDX2,
-            4 => op::S_BUFFER_LOAD_DWORDX4,
-            8 => op::S_BUFFER_LOAD_DWORDX8,
-            16 => op::S_BUFFER_LOAD_DWORDX16,
-            n => panic!("no scalar load of {n} dwords"),
-        };
-        // gfx8 adds no constant to a register.
-        let within = imm < SCALAR_OFFSETS && self.target().has(op::S_PACK_LL_B32_B16);
-        let (offset, imm) = if within || imm == 0 { (offset, imm) } else { (self.add(offset, imm), 0) };
-        let mut mods = Mods::new();
-        if imm > 0 {
-            mods.set(ModName::Offset, imm as i32);
-        }
-        let srcs = [buf.desc.into(), offset.into()];
-        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
-    }
-
-    /// Loads 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
-    pub fn load(&mut self, buf: Buffer, dwords: u8, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
-        let dst = self.v(dwords);
-        self.load_into(dst, buf, voff, soff, imm);
-        dst
-    }
-    /// [`Builder::load`] into an existing value.
-    pub fn load_into(&mut self, dst: Part, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
-        let op = [op::BUFFER_LOAD_DWORD, op::BUFFER_LOAD_DWORDX2, op::BUFFER_LOAD_DWORDX3, op::BUFFER_LOAD_DWORDX4]
-            [dst.len as usize - 1];
-        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
-        self.last_policy(self.policies[0]);
-    }
-    /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
-    pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
-        let op = [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
-            [data.len as usize - 1];
-        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
-        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
-        self.last_policy(self.policies[1]);
-    }
-    /// A memory instruction of another width (`buffer_load_ubyte`, `buffer_store_short`, ...): loads return a value.
-    pub fn load_op(&mut self, op: Op, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
-        let dst = self.result_of(op);
-        self.load_op_into(op, dst, buf, voff, soff, imm);
-        dst
-    }
-    /// [`Builder::load_op`] into an existing value.
-    pub fn load_op_into(
-        &mut self,
-        op: Op,
-        dst: Part,
-        buf: Buffer,
-        voff: impl Into<Opnd>,
-        soff: impl Into<Opnd>,
-        imm: u32,
-    ) {
-        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
-        self.last_policy(self.policies[0]);
-    }
-    /// A load of global memory (not by a descriptor) into a register: at `base`, a pair that lies in the buffer, plus `voff` and `imm`,
-    /// in bytes.
-    pub fn load_from_into(&mut self, op: Op, dst: Part, buf: Buffer, voff: Part, base: Part, imm: u32) {
-        let mut mods = Mods::new();
-        if imm > 0 {
-            mods.set(ModName::Offset, imm as i32);
-        }
-        let srcs = [voff.into(), base.into()];
-        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
-        self.last_policy(self.policies[0]);
-    }
-    /// Store counterpart of [`Builder::load_op`].
-    pub fn store_op(
-        &mut self,
-        op: Op,
-        buf: Buffer,
-        data: Part,
-        voff: impl Into<Opnd>,
-        soff: impl Into<Opnd>,
-        imm: u32,
-    ) {
-        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
-        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
-        self.last_policy(self.policies[1]);
-    }
-    /// [`Builder::load`] past the caches that the device does not share: sees what [`Builder::device_store`] wrote.
-    pub fn device_load(&mut self, buf: Buffer, dwords: u8, voff: Part, soff: Part, imm: u32) -> Part {
-        let dst = self.load(buf, dwords, voff, soff, imm);
-        self.last_policy(self.target().info().device_load);
-        dst
-    }
-    /// [`Builder::store`] through to where the whole device sees it, as soon as it is done.
-    pub fn device_store(&mut self, buf: Buffer, data: Part, voff: Part, soff: Part, imm: u32) {
-        self.store(buf, data, voff, soff, imm);
-        self.last_policy(self.target().info().device_store);
-    }
-    /// Says whether the stores that follow go where the whole device sees them, as [`Builder::device_store`] does.
-    pub fn stores_for_device(&mut self, on: bool) {
-        self.policies[1] = if on { self.target().info().device_store } else { 0 };
-    }
-    /// Says whether the loads that follow see what the whole device has stored, as [`Builder::device_load`] does.
-    pub fn loads_from_device(&mut self, on: bool) {
-        self.policies[0] = if on { self.target().info().device_load } else { 0 };
-    }
-    /// Adds 1 to the dword at byte offset `offset` (a vector, u32) behind a scalar address, or sets it to 0 where it is `last` or
-    /// more, seen by the whole device, and gives what it was: an atomic of each lane.
-    pub fn device_increment(&mut self, base: Part, offset: Part, last: impl Into<Opnd>) -> Part {
-        let wide = self.v(2);
-        self.copy_into(wide.dword(0), offset);
-        self.copy_into(wide.dword(1), 0u32);
-        let at = self.generic(Gen::Add.of(Type::U64), &[base.into(), wide.into()]);
-        let last = self.to_vector(last);
-        let takes = self.target().op(op::FLAT_ATOMIC_INC).map_or(2, |i| i.srcs.len());
-        // Some targets add a scalar address where there is one.
-        let srcs = [at.into(), last.into(), Opnd::Off];
-        let before = self.op(op::FLAT_ATOMIC_INC, &srcs[..takes.min(3)]);
-        self.last_policy(self.target().info().device_atomic);
-        before
-    }
-    /// Waits until all stores of the wave are done.
-    pub fn finish_stores(&mut self) {
-        let target = self.target();
-        let counters = target.op(op::BUFFER_STORE_DWORD).map_or(&[][..], |i| i.counters);
-        let waits: Vec<_> = counters.iter().map(|c| (*c, 0)).collect();
-        target.encode_waits(&waits).into_iter().for_each(|i| self.push(i.into()));
-    }
-    /// Sets the cache policy of the instruction written last.
-    fn last_policy(&mut self, policy: u32) {
-        if let Some(inst) = self.current().insts.last_mut().filter(|_| policy != 0) {
-            inst.mods.set(ModName::Cpol, policy as i32);
-        }
-    }
-    /// Buffer operands (`vaddr`, `srsrc`, `soffset`) and modifiers of an access; constants beyond the offset field's
-    /// 4095 go to `soffset`.
-    fn address(&mut self, buf: Buffer, voff: Opnd, soff: Opnd, imm: u32) -> ([Opnd; 3], Mods) {
-        let (mut voff, mut soff, mut imm) = (voff, soff, imm);
-        if (imm as i32) < 0 {
-            // A constant that goes back: sizes are checked against the parts of an address, which have to be in range each.
-            let all = match voff {
-                Opnd::Off => self.to_vector(imm),
-                v => self.add(v, imm),
-            };
-            voff = match soff {
-                Opnd::Imm(0) => all.into(),
-                s => self.add(all, s).into(),
-            };
-            (soff, imm) = (Opnd::Imm(0), 0);
-        }
-        if imm > 4095 {
-            let high = imm & !4095;
-            imm &= 4095;
-            soff = match soff {
-                Opnd::Imm(0) => self.scalar(high).into(),
-                s => self.add(s, high).into(),
-            };
-        } else if matches!(soff, Opnd::Imm(x) if x > 64) {
-            let x = soff;
-            soff = self.s(1).into();
-            self.emit(Gen::Copy.of(Type::B32), &[soff], &[x]);
-        }
-        let mut mods = Mods::new();
-        if voff != Opnd::Off {
-            mods.set(ModName::Offen, 1);
-        }
-        if imm > 0 {
-            mods.set(ModName::Offset, imm as i32);
-        }
-        ([voff, buf.desc.into(), soff], mods)
-    }
-
-    /// Says which part of LDS the accesses that follow touch; [`Lds::Any`] takes it back.
-    pub fn in_lds(&mut self, part: Lds) {
-        self.lds_part = part;
-    }
-    fn lds_space(&self) -> Space {
-        Space { lds: self.lds_part, ..Space::default() }
-    }
-    /// Reserves LDS and returns its byte offset (16-byte aligned).
-    pub fn lds(&mut self, bytes: u32) -> u32 {
-        let at = self.f.lds_bytes.next_multiple_of(16);
-        self.f.lds_bytes = at + bytes;
-        at
-    }
-    /// Makes sure of so many bytes from LDS's beginning, which what is over may use again.
-    pub fn lds_of_at_least(&mut self, bytes: u32) {
-        self.f.lds_bytes = self.f.lds_bytes.max(bytes);
-    }
-    /// Reads 1, 2 or 4 dwords from LDS at `addr + offset` (aligned to the width).
-    pub fn lds_read(&mut self, dwords: u8, addr: Part, offset: u32) -> Part {
-        let dst = self.v(dwords);
-        self.lds_read_into(dst, addr, offset);
-        dst
-    }
-    /// [`Builder::lds_read`] into an existing value.
-    pub fn lds_read_into(&mut self, dst: Part, addr: Part, offset: u32) {
-        let op = match dst.len {
-            1 => op::DS_READ_B32,
-            2 => op::DS_READ_B64,
-            4 => op::DS_READ_B128,
-            n => panic!("no LDS read of {n} dwords"),
-        };
-        let mods = Self::lds_mods(offset);
-        let space = self.lds_space();
-        self.push(MInst { mods, space, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
-    }
-    /// Writes 1, 2 or 4 dwords to LDS at `addr + offset` (aligned to the width).
-    pub fn lds_write(&mut self, addr: Part, data: Part, offset: u32) {
-        let op = match data.len {
-            1 => op::DS_WRITE_B32,
-            2 => op::DS_WRITE_B64,
-            4 => op::DS_WRITE_B128,
-            n => panic!("no LDS write of {n} dwords"),
-        };
-        let mods = Self::lds_mods(offset);
-        let space = self.lds_space();
-        self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
-    }
-    fn lds_mods(offset: u32) -> Mods {
-        assert!(offset < 65536, "LDS offset {offset} does not fit its field");
-        if offset > 0 { Mods::new().with(ModName::Offset, offset as i32) } else { Mods::new() }
-    }
     /// Barrier of the workgroup. A single wave needs none: its accesses to LDS are done in order.
     pub fn barrier(&mut self) {
         if self.f.workgroup_size > self.wave_size() {
@@ -744,11 +504,19 @@ impl Builder {
     }
     /// Goes back to where a loop began while the mask is not empty.
     pub fn close_any(&mut self, head: BlockId, mask: Part) {
-        // The scalar condition code tells whether the result has a bit set.
+        self.branch_by_mask(mask, op::S_CBRANCH_SCC1, head);
+        self.block("after");
+    }
+    /// Branches to `to` when the mask is empty; continues in a new block.
+    pub fn branch_if_none(&mut self, mask: Part, to: BlockId, name: &str) {
+        self.branch_by_mask(mask, op::S_CBRANCH_SCC0, to);
+        self.block(name);
+    }
+    /// The scalar condition code tells whether a mask has a bit set.
+    fn branch_by_mask(&mut self, mask: Part, branch: Op, to: BlockId) {
         let (any, op) = (self.mask(), if mask.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 });
         self.emit(op, &[any.into()], &[mask.into(), mask.into()]);
-        self.emit(op::S_CBRANCH_SCC1, &[], &[Opnd::Block(head)]);
-        self.block("after");
+        self.emit(branch, &[], &[Opnd::Block(to)]);
     }
     /// Branches to `to` when scalar `a < b`, unsigned; continues in a new block.
     pub fn branch_lt(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, to: BlockId) {

@@ -177,6 +177,31 @@ fn written(dir: &tempfile::TempDir, name: &str, bytes: Vec<u8>) -> String {
     dir.path().join(name).to_str().unwrap().to_string()
 }
 
+/// What results are made of beside a line that workitems hold is not waited for chunk by chunk.
+#[test]
+fn operands_beside_held_lines_come_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let extents = ["4", "25087"];
+    let x = || value("x", &extents);
+    let plain = file(&[node("Softmax", &["x"], &["y"], &[])], &[x()], &[value("y", &extents)], &[]);
+    let more = [
+        node("Softmax", &["x"], &["s"], &[]),
+        node("Mul", &["s", "w"], &["m"], &[]),
+        node("Add", &["m", "b"], &["y"], &[]),
+    ];
+    let inputs = [x(), value("w", &extents), value("b", &extents)];
+    let more = file(&more, &inputs, &[value("y", &extents)], &[]);
+    let paths = [written(&dir, "plain.onnx", plain), written(&dir, "more.onnx", more)];
+    for target in ["gfx906", "gfx942", "gfx950"] {
+        let [plain, more] = paths.each_ref().map(|path| {
+            let run = json(&["bench", "model", path, "--target", target, "--json"]);
+            assert_eq!(run["launches"].as_array().unwrap().len(), 1, "{target}: {run:#}");
+            run["microseconds"].as_f64().unwrap()
+        });
+        assert!(more < 1.5 * plain, "{more} us with other operands, {plain} without, on {target}");
+    }
+}
+
 #[test]
 fn bench_model_takes_a_file_of_extents() {
     let dir = tempfile::tempdir().unwrap();

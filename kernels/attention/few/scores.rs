@@ -3,7 +3,8 @@
 use super::super::super::address::Offset;
 use super::super::super::error::Res;
 use super::super::super::values::{self, Value};
-use super::super::super::{Arg, Number, Writer, expr};
+use super::super::super::{Arg, Number, Writer};
+use super::super::scored;
 use super::{Keys, plan};
 use crate::mir::{Gen, Part, Type};
 use crate::tensor::DType;
@@ -76,21 +77,12 @@ impl Keys<'_> {
             for q in 0..few.queries() {
                 let s = &mut scores[(u * few.queries() + q) as usize];
                 if let Some(score) = self.score {
-                    let mut loaded = vec![None; self.cx.step.inputs.len()];
-                    for n in 0..self.kind.operands {
-                        let [fixed, moving] = operands.map(|o| &o[n]);
-                        let of_key = fixed.first().or_else(|| moving.get(u as usize));
-                        let x = of_key.and_then(|x| x.get(q as usize).or(x.first())).copied();
-                        loaded[3 + n] = match x {
-                            Some(x) if self.cx.dtype(Arg::Input(3 + n)) == DType::Bool => {
-                                let x = x.reg(&mut w.b);
-                                Some(Value::Mask(w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()])))
-                            }
-                            x => x,
-                        };
-                    }
-                    let input = |i: u32| loaded[i as usize].unwrap_or(Value::Word(0u32.into()));
-                    *s = expr::eval(&mut w.b, score, &input, Some(Value::Word((*s).into())))?.reg(&mut w.b);
+                    let loaded = |n: usize| {
+                        let [fixed, moving] = operands.map(|o| o.get(n));
+                        let of_key = fixed?.first().or_else(|| moving?.get(u as usize));
+                        of_key.and_then(|x| x.get(q as usize).or(x.first())).copied()
+                    };
+                    *s = scored(w, self.cx, score, *s, loaded)?;
                 }
                 if let Some(past) = self.kind.causal {
                     let last = w.b.to_vector((past + i64::from(q)) as i32 as u32);

@@ -21,6 +21,9 @@ const OF_SCORES: u32 = 4;
 const WIDTH: u32 = 16;
 const OF_VALUES: u32 = 2;
 
+/// Dwords that lines are multiples of.
+const LEAST: u32 = super::WHOLE as u32 / 4;
+
 /// Bytes of a line of the caches that is asked for ahead.
 const LINE: u32 = 64;
 
@@ -45,32 +48,13 @@ pub(super) struct Chunk {
 impl Chunk {
     /// Those of a tile of so many keys, in order.
     pub fn all(plan: &Scalars, count: u32) -> Vec<Chunk> {
-        let some = |of_k: bool, all: u32, words: u32, keys: u32| {
-            let of_line = move |word: u32| {
-                let words = most_together(all - word).min(words);
-                (word, words)
-            };
-            let mut starts = Vec::new();
-            let mut word = 0;
-            while word < all {
-                starts.push(of_line(word));
-                word += of_line(word).1;
-            }
-            let chunk = move |(word, words): (u32, u32), key: u32| Chunk {
-                of_k,
-                key,
-                keys: keys.min(count - key),
-                word,
-                words,
-            };
-            (starts, keys, chunk)
-        };
-        let (starts, keys, chunk) = some(true, plan.deep(), DEPTH, OF_SCORES);
-        let mut out: Vec<Chunk> =
-            starts.iter().flat_map(|s| (0..count).step_by(keys as usize).map(|key| chunk(*s, key))).collect();
-        let (starts, keys, chunk) = some(false, plan.wide(), WIDTH, OF_VALUES);
-        out.extend((0..count).step_by(keys as usize).flat_map(|key| starts.iter().map(move |s| chunk(*s, key))));
-        out
+        let keys = |each: u32| (0..count).step_by(each as usize).map(move |key| (key, each.min(count - key)));
+        let chunk =
+            |of_k: bool, (key, keys): (u32, u32), (word, words): (u32, u32)| Chunk { of_k, key, keys, word, words };
+        let (deep, wide) = (pieces(plan.deep(), DEPTH), pieces(plan.wide(), WIDTH));
+        let of_scores = deep.iter().flat_map(|piece| keys(OF_SCORES).map(move |k| chunk(true, k, *piece)));
+        let of_values = keys(OF_VALUES).flat_map(|k| wide.iter().map(move |piece| chunk(false, k, *piece)));
+        of_scores.chain(of_values).collect()
     }
 
     pub fn is_of_scores(&self) -> bool {
@@ -78,9 +62,17 @@ impl Chunk {
     }
 }
 
-/// Most dwords of what is left of a line that one scalar load takes.
-fn most_together(left: u32) -> u32 {
-    [16, 8, 4].into_iter().find(|n| *n <= left).unwrap_or(4)
+/// Where a line of so many dwords is cut into pieces that a scalar load takes, of no more than `most`: first dwords, and how many.
+fn pieces(all: u32, most: u32) -> Vec<(u32, u32)> {
+    let mut out = Vec::new();
+    let mut word = 0;
+    while word < all {
+        let left = most.min(all - word);
+        let words = [16, 8].into_iter().find(|n| *n <= left).unwrap_or(LEAST);
+        out.push((word, words));
+        word += words;
+    }
+    out
 }
 
 /// Where K and V are read, with the registers for it.
@@ -216,7 +208,7 @@ impl<'a, 'g> Chunks<'a, 'g> {
 
     /// The registers of key `n` of a chunk.
     fn registers(&self, c: &Chunk, n: u32, set: usize) -> Part {
-        let each = (16 / if c.of_k { DEPTH } else { WIDTH }).max(1);
+        let each = 16 / if c.of_k { DEPTH } else { WIDTH };
         self.sets[set][(n / each) as usize].slice((n % each * DEPTH) as u8, c.words as u8)
     }
 

@@ -126,10 +126,7 @@ impl Keys<'_> {
         let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(plan.e.queries as u32).into(), own.into()]);
         let inside = w.b.mask_and(mine, inside);
         let place = |w: &mut Writer, arg: Arg| {
-            let view = match arg {
-                Arg::Input(i) => &self.cx.step.inputs[i].view,
-                _ => &self.cx.step.output.view,
-            };
+            let view = self.cx.view(arg);
             let (r, size) = (view.rank(), self.cx.dtype(arg).size() as i64);
             let outer = self.outer(w, arg);
             let at = w.b.mul(column, (view.strides[r - 1] * size) as i32);

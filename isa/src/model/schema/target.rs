@@ -51,7 +51,7 @@ words! {
         Branch3f = "branch_3f",
         /// s_waitcnt_depctr has the field hold_cnt.
         HoldCnt = "hold_cnt",
-        /// Offsets of scalar memory have no sign.
+        /// Offsets of scalar memory have no sign, and are a constant or a register, not both.
         UnsignedSmemOffset = "unsigned_smem_offset",
         /// FLAT instructions take an offset.
         FlatOffset = "flat_offset",
