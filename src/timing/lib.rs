@@ -18,6 +18,7 @@ pub mod hot;
 pub mod instr;
 pub mod launch;
 pub mod lds;
+pub mod left_out;
 mod lots;
 pub mod memory;
 mod prepared;
@@ -27,7 +28,6 @@ mod scattered;
 pub mod sequence;
 pub mod shapes;
 pub mod sqtt;
-pub mod sums;
 pub mod validate;
 pub mod wave;
 
