@@ -355,6 +355,11 @@ pub fn recorded(
     };
     let mut recorder = record(Recorder::new(&chip, resources.wave_size, loops), grid, dies, observe)?;
     if recorder.depends {
+        // Counters are as they were.
+        for (address, bytes) in recorder.changed.iter().rev() {
+            // What was read there can be written there.
+            device.write(*address, bytes).ok();
+        }
         recorder = record(Recorder::computing(&chip, resources.wave_size, loops), grid, dies, observe)?;
     }
     if let Some(at) = recorder.unknown {

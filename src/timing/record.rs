@@ -218,6 +218,8 @@ pub struct Recorder<'a> {
     needing: FxHashMap<Vec<usize>, bool>,
     /// What is left out, where anything is.
     left_out: Option<LeftOut>,
+    /// What atomic instructions found in memory, where they did so, in order, while anything is left out: it may have to be recorded again.
+    pub(crate) changed: Vec<(u64, Vec<u8>)>,
     /// What was recorded depends on such a result: it must be recorded again by [`Recorder::computing`].
     pub depends: bool,
 }
@@ -245,6 +247,7 @@ impl<'a> Recorder<'a> {
             decided: false,
             needing: FxHashMap::default(),
             left_out: Some(LeftOut::default()),
+            changed: Vec::new(),
             depends: false,
         }
     }
@@ -463,6 +466,10 @@ impl Observer for Recorder<'_> {
             return Verdict::End;
         }
         let access = self.access(step, n);
+        let i = &self.instrs[n as usize];
+        if self.left_out.is_some() && i.atomic && i.unit == Unit::Vmem {
+            self.changed.extend(self.touched.iter().filter_map(|a| Some((a.address, step.held(a)?))));
+        }
         let touched = &mut self.touched;
         let flow = match &mut self.left_out {
             Some(s) => {
