@@ -13,6 +13,7 @@
 //! that are about as long delay each other).
 
 use crate::chip::{Chip, Evidence};
+use crate::folded::folded;
 use crate::instr::{Instr, Unit};
 use crate::memory::{self, ALIKE, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
 use crate::record::{Group, Level, Loops, Recorder, Trace};
@@ -523,7 +524,7 @@ impl Recorded {
             let mut waves = groups[0].waves.clone();
             let served = Served { levels, starts, footprint: traffic.footprint };
             memory::place(chip, instrs, &mut waves, &served, first_round);
-            waves
+            folded(instrs, waves)
         });
         let at_once = cus * resident;
         // As many workgroups like the first one as execute what these do.

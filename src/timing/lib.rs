@@ -13,6 +13,7 @@
 pub mod chip;
 pub mod conv;
 pub mod floor;
+mod folded;
 pub mod gemm;
 pub mod hot;
 pub mod instr;

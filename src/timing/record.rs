@@ -57,7 +57,7 @@ pub struct Step {
     pub jumped: bool,
 }
 
-/// Rounds of a loop that are not in the trace.
+/// Rounds of a loop that are not in the trace. Of those that end at one step an inner loop's come first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skip {
     /// Step before which they belong.
@@ -103,7 +103,7 @@ impl Trace {
         let mut out = vec![1.0; self.steps.len()];
         for s in &self.skips {
             let more = s.times as f64 / f64::from(s.rounds.max(1));
-            out[s.from as usize..s.at as usize].iter_mut().for_each(|w| *w += more);
+            out[s.from as usize..s.at as usize].iter_mut().for_each(|w| *w += *w * more);
         }
         out
     }

@@ -167,6 +167,8 @@ struct Wave<'a> {
     outstanding: [Vec<(u64, bool)>; COUNTERS],
     issued: Vec<(u64, Stall)>,
     extra: u64,
+    /// What rounds that were left out have added.
+    added: Vec<Added>,
     next_skip: usize,
     released: Option<u64>,
     /// Phase of the barrier it signalled at, the phases it has arrived at, and whether it waits for one.
@@ -177,6 +179,15 @@ struct Wave<'a> {
     fetch: usize,
     /// 0 to 3, the highest.
     priority: u8,
+}
+
+/// What rounds of a loop that were left out behind a step take.
+#[derive(Clone)]
+struct Added {
+    at: u32,
+    clocks: u64,
+    /// Of each unit.
+    busy: [f64; UNITS],
 }
 
 #[derive(Default, Clone)]
@@ -279,6 +290,7 @@ impl<'a> Unitary<'a> {
                     outstanding: Default::default(),
                     issued: Vec::with_capacity(trace.steps.len()),
                     extra: 0,
+                    added: Vec::new(),
                     next_skip: 0,
                     released: None,
                     signalled: None,
@@ -722,14 +734,24 @@ impl<'a> Unitary<'a> {
             // From the end of the round before to the end of the last one.
             let before = (s.from as usize).saturating_sub(1);
             let (first, last) = (wave.issued[before].0, wave.issued[wave.at - 1].0);
-            let round = (last.saturating_sub(first)) as f64 / f64::from(s.rounds.max(1));
-            wave.extra += (round * s.times as f64).round() as u64;
+            let more = s.times as f64 / f64::from(s.rounds.max(1));
+            let mut added = Added { at: s.at, clocks: last.saturating_sub(first), busy: [0.0; UNITS] };
             for step in &wave.trace.steps[s.from as usize..wave.at] {
                 let i = self.program.instr(step.instr);
                 let clocks =
                     step.access.map_or(u64::from(i.busy), |a| u64::from(wave.trace.accesses[a as usize].clocks));
-                self.busy[i.unit as usize] += clocks as f64 * s.times as f64 / f64::from(s.rounds.max(1));
+                added.busy[i.unit as usize] += clocks as f64;
             }
+            // With what was left out within.
+            for inner in wave.added.iter().rev().take_while(|a| a.at > s.from) {
+                added.clocks += inner.clocks;
+                added.busy.iter_mut().zip(inner.busy).for_each(|(a, b)| *a += b);
+            }
+            added.clocks = (added.clocks as f64 * more).round() as u64;
+            added.busy.iter_mut().for_each(|b| *b *= more);
+            wave.extra += added.clocks;
+            self.busy.iter_mut().zip(added.busy).for_each(|(a, b)| *a += b);
+            wave.added.push(added);
             wave.next_skip += 1;
         }
     }
