@@ -44,6 +44,7 @@ mod regroup;
 mod rounds;
 mod scan;
 mod shares;
+mod sieve;
 mod sized;
 mod slices;
 mod small;

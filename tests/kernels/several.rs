@@ -240,7 +240,7 @@ fn order(a: f64, b: f64) -> std::cmp::Ordering {
 #[test]
 fn the_best_of_lines_are_found_by_teams() {
     // Teams of a lane, of rows, of waves, of several waves; whole lines, lines of odd lengths, along other axes, pieces even and not; in
-    // rounds and sorted, and merged.
+    // rounds, by a sieve and sorted, and merged; few values again and again, and many.
     let (f16, f32, bf16, i8) = (DType::F16, DType::F32, DType::BF16, DType::I8);
     let (f64, i64) = (DType::F64, DType::I64);
     let kinds = [
@@ -280,14 +280,23 @@ fn the_best_of_lines_are_found_by_teams() {
         ([2, 4999, 1], 1, 4999),
         ([1, 9000, 2], 1, 2500),
         ([1, 4097, 1], 1, 2048),
+        ([3, 4096, 1], 1, 128),
+        ([2, 9001, 1], 1, 100),
+        ([1, 8192, 2], 1, 8),
+        ([5, 1030, 1], 1, 60),
+        ([1, 5000, 1], 1, 1),
+        ([2, 2000, 1], 1, 33),
+        ([700, 260, 1], 1, 6),
     ];
     for (i, (shape, axis, k)) in shapes.into_iter().enumerate() {
         for (largest, dtype) in [0, 3, 8].map(|more| kinds[(i + more) % kinds.len()]) {
             let mut b = Builder::new(17, 13);
             let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
+            let many = dtype.size() >= 4 && (i + largest as usize) % 2 == 0;
             let data: Vec<f64> = (0..shape.iter().product())
                 .map(|_| match (b.below(90), dtype.is_float()) {
                     (n @ 0..6, true) => special[n],
+                    _ if many => b.below(1 << 20) as f64,
                     (n, true) => n as f64 - 40.0,
                     (n, false) => n as f64,
                 })

@@ -22,12 +22,12 @@ impl TopK {
     /// Elements of a piece, at most.
     pub const LONGEST: usize = 4096;
 
-    /// Elements of a piece whose best ones are found one by one, at most, and how many of these.
-    pub const IN_ROUNDS: (usize, usize) = (1024, 48);
+    /// So many of the best of a piece are found by a wave without sorting, at most.
+    const FEW: usize = 128;
 
-    /// Whether the best `k` of so many elements are found one by one, not by sorting: no more than that, which 32 bits hold.
-    pub fn in_rounds(dtype: DType, elements: usize, k: usize) -> bool {
-        dtype.size() <= 4 && elements <= TopK::IN_ROUNDS.0 && k <= TopK::IN_ROUNDS.1
+    /// Whether a wave finds the best `k` of a piece, not a workgroup that sorts: no more than that, which 32 bits hold.
+    pub fn few(dtype: DType, k: usize) -> bool {
+        dtype.size() <= 4 && k <= TopK::FEW
     }
 
     /// Whether elements of a type are ranked.

@@ -211,6 +211,9 @@ fn last_of(t: DType, largest: bool) -> Scalar {
     })
 }
 
+/// Elements of a piece of a longer line, at least: in shorter ones the best are too large a share.
+const SHORT: usize = 1024;
+
 /// So many elements give every compute unit of a large chip several pieces.
 const MANY: usize = 1 << 20;
 
@@ -246,15 +249,18 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     let places = if 2 * k > TopK::LONGEST && n > TopK::LONGEST {
         sorted(cx, &mut lines, &wanted)
     } else {
-        let (short, _) = TopK::IN_ROUNDS;
-        let mut longest = short;
-        // Short pieces take fewer steps, long ones leave less, and of few elements in fewer launches.
-        let few = outer * n * inner < MANY;
-        while longest < TopK::LONGEST && !TopK::in_rounds(dtype, longest, k) && (few || 4 * k > longest) {
-            longest *= 2;
-        }
-        while lines.n > longest {
-            let pieces = pieces(lines.n, longest, !TopK::in_rounds(dtype, longest, k));
+        let sorting = !TopK::few(dtype, k);
+        // Of few elements lines go in fewer launches.
+        let longest = match outer * n * inner < MANY {
+            true if sorting => TopK::LONGEST,
+            // As long as what is left of it when each has its best.
+            true => (n * k).isqrt().clamp(SHORT, TopK::LONGEST),
+            false if sorting => (4 * k).next_power_of_two().clamp(SHORT, TopK::LONGEST),
+            false => TopK::LONGEST,
+        };
+        let most = if sorting { longest } else { TopK::LONGEST };
+        while lines.n > most {
+            let pieces = pieces(lines.n, longest, sorting);
             let places = topk(cx, &lines, pieces, &wanted, DType::I32);
             let places = cx.stored_access(places);
             lines.take(cx, places, pieces * k);
