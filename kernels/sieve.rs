@@ -10,7 +10,6 @@
 
 use super::Writer;
 use super::error::Res;
-use super::reduce::scalar_loop;
 use super::sorted::Key;
 use crate::mir::{Gen, Part, Pipeline, Type};
 use barewave_isa::{Target, op};
@@ -50,10 +49,10 @@ pub(super) struct Held<'a> {
 }
 
 impl Sieve {
-    /// For the best `k` of so many loads of `width` keys each, of which a lane of the wave has one after the other.
-    pub fn new(k: usize, units: usize, width: usize, words: usize, wave: u32) -> Sieve {
+    /// For the best `k` of so many times `width` keys, or of a line with one time more: lanes of the wave have one after the other, in so many loads.
+    pub fn new(k: usize, units: usize, loads: usize, width: usize, words: usize, wave: u32) -> Sieve {
         let lanes = wave as usize;
-        let slots = units.div_ceil(lanes) * width;
+        let slots = loads * width;
         let there = |groups: usize| match groups.checked_div(width) {
             None | Some(0) => units.min(lanes) * groups,
             Some(loads) => units.min(lanes * loads) * width,
@@ -93,24 +92,25 @@ impl Sieve {
         counts.into_iter().reduce(|a, b| w.b.add(a, b)).unwrap_or_else(|| w.b.scalar(0))
     }
 
-    /// The largest number of so many bits that no fewer than a scalar `count` of the groups' numbers reach.
-    fn threshold(&self, w: &mut Writer, of_groups: &[Part], bits: u32, count: Part) -> Res<Part> {
-        let found = w.b.scalar(0);
-        scalar_loop(w, "threshold", bits, |w, round| {
-            let top = w.b.scalar(1 << (bits - 1));
-            let bit = w.b.shr(top, round);
-            let tried = w.b.generic(Gen::Or.of(Type::B32), &[found.into(), bit.into()]);
-            let reached = self.reaching(w, of_groups, tried);
-            // All bits where too few do.
-            let over = w.b.sub(reached, count);
-            let few = w.b.generic(Gen::Shr.of(Type::I32), &[over.into(), 31u32.into()]);
-            let enough = w.b.generic(Gen::Not.of(Type::B32), &[few.into()]);
-            let bit = w.b.and(bit, enough);
-            let next = w.b.generic(Gen::Or.of(Type::B32), &[found.into(), bit.into()]);
-            w.b.copy_into(found, next);
-            Ok(())
-        })?;
-        Ok(found)
+    /// The largest number of so many bits that no fewer than a scalar `count` of the groups' numbers reach, or one that just as many do.
+    fn threshold(&self, w: &mut Writer, of_groups: &[Part], bits: u32, count: Part) -> Part {
+        let (found, bit) = (w.b.scalar(0), w.b.scalar(1 << (bits - 1)));
+        let head = w.b.block("threshold");
+        let tried = w.b.generic(Gen::Or.of(Type::B32), &[found.into(), bit.into()]);
+        let reached = self.reaching(w, of_groups, tried);
+        // All bits where too few do.
+        let over = w.b.sub(reached, count);
+        let few = w.b.generic(Gen::Shr.of(Type::I32), &[over.into(), 31u32.into()]);
+        let enough = w.b.generic(Gen::Not.of(Type::B32), &[few.into()]);
+        let taken = w.b.and(bit, enough);
+        let next = w.b.generic(Gen::Or.of(Type::B32), &[found.into(), taken.into()]);
+        w.b.copy_into(found, next);
+        let half = w.b.shr(bit, 1u32);
+        w.b.copy_into(bit, half);
+        // On while there are bits, unless it is as many as are wanted.
+        let more = w.b.generic(Gen::Min.of(Type::U32), &[over.into(), half.into()]);
+        w.b.branch_lt(0u32, more, head);
+        found
     }
 
     /// Gives out the best keys of each wave of a workgroup of so many workitems.
@@ -120,11 +120,11 @@ impl Sieve {
         let best: Vec<Part> =
             (0..self.groups.min(codes.len())).map(|g| largest(w, group(g).map(|e| codes[e]).collect())).collect();
         let wanted = w.b.scalar(self.k);
-        let threshold = self.threshold(w, &best, 32, wanted)?;
+        let threshold = self.threshold(w, &best, 32, wanted);
         // Numbers as large as this still count of those whose code is the threshold.
         let last = w.b.scalar(u32::MAX >> 1);
         if self.words == 2 {
-            self.break_ties(w, &codes, &numbers, first, &best, threshold, last)?;
+            self.break_ties(w, &codes, &numbers, first, &best, threshold, last);
         }
         let lds = w.b.lds(self.bytes() * workgroup.div_ceil(self.wave));
         let item = w.b.workitem_id();
@@ -191,7 +191,7 @@ impl Sieve {
         best: &[Part],
         threshold: Part,
         last: Part,
-    ) -> Res<()> {
+    ) {
         let reached = self.reaching(w, best, threshold);
         let join = w.b.label();
         w.b.branch_lt(reached, self.k + 1, join);
@@ -216,12 +216,11 @@ impl Sieve {
         }
         let left = w.b.scalar(self.k);
         let left = w.b.sub(left, better);
-        let found = self.threshold(w, &low, BEHIND.ilog2() + 1, left)?;
+        let found = self.threshold(w, &low, BEHIND.ilog2() + 1, left);
         let behind = w.b.scalar(BEHIND);
         let number = w.b.sub(behind, found);
         w.b.copy_into(last, number);
         w.b.place(join, "threshold is known");
-        Ok(())
     }
 
     /// Gives out each of `count` keys in LDS with the number of better ones.

@@ -237,6 +237,10 @@ impl Rounds {
 /// Where results go.
 struct Results<'a> {
     cx: &'a Cx<'a>,
+    best: TopK,
+    /// The line's first element, and that of what says where its elements were before.
+    line: Offset,
+    origins: Option<Offset>,
     /// Coordinates of the line and of the piece, and behind them that of the result.
     coords: Vec<Option<Part>>,
     /// The piece's first element.
@@ -271,29 +275,49 @@ impl Results<'_> {
         if let Some(number) = self.coords.last_mut() {
             *number = (self.k > 1).then_some(at_most);
         }
+        let inside = match (self.present, ranked) {
+            (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
+            (x, y) => x.or(y),
+        };
+        let masked = |w: &mut Writer, mut at: Offset| {
+            if let Some(inside) = inside {
+                let reg = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(inside, reg));
+            }
+            at
+        };
+        // An element of an operand's line.
+        let of_line = |w: &mut Writer, operand: usize, line: Offset| -> Res<Value> {
+            let (arg, view) = (Arg::Input(operand), &cx.step.inputs[operand].view);
+            let t = cx.dtype(arg);
+            let along = w.b.mul(place, (view.strides[view.rank() - 1] * t.size() as i64) as u32);
+            let at = address::add(&mut w.b, line, Offset { reg: Some(along), imm: 0 });
+            let (at, buf) = (masked(w, at), w.buffer(cx, arg)?);
+            Ok(values::load(&mut w.b, t, buf, at))
+        };
+        let element = if self.best.elements { Some(of_line(w, 0, self.line)?) } else { None };
+        let acc = match self.best.origins_operand().zip(self.origins) {
+            Some((operand, line)) => of_line(w, operand, line)?,
+            None => Value::Word(place.into()),
+        };
         let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
         for i in epilogue::operands(cx) {
             operands[i] = pointwise::load(w, cx, i, &self.coords, 1, &mut known)?;
         }
         let input = |i: u32| operands[i as usize][0];
-        let result = expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::Word(place.into())))?;
-        let dtype = cx.dtype(Arg::Output);
-        let buf = w.buffer(cx, Arg::Output)?;
-        let mut at = address::offset(&mut w.b, &cx.step.output.view, dtype.size(), &self.coords);
-        let inside = match (self.present, ranked) {
-            (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
-            (x, y) => x.or(y),
-        };
-        if let Some(inside) = inside {
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(inside, reg));
+        let result = expr::eval(&mut w.b, &cx.step.expr, &input, Some(acc))?;
+        let results = [Some((Arg::Output, result)), element.map(|x| (Arg::Input(1), x))];
+        for (arg, x) in results.into_iter().flatten() {
+            let (t, buf) = (cx.dtype(arg), w.buffer(cx, arg)?);
+            let at = address::offset(&mut w.b, cx.view(arg), t.size(), &self.coords);
+            let at = masked(w, at);
+            values::store(&mut w.b, t, buf, at, x);
         }
-        values::store(&mut w.b, dtype, buf, at, result);
         Ok(())
     }
 }
 
-pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
+pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let (input, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
     let (outer, t) = (input.rank() - 1, cx.dtype(Arg::Input(0)));
     let [.., pieces, k] = out.dims[..] else { return Err(Reason::Malformed("no pieces")) };
@@ -301,7 +325,8 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
     let shape = Shape::of(cx, count)?;
     let (team, width) = (shape.team, shape.width as u32);
     let wave = cx.target.info().wave_size;
-    let sieve = Sieve::new(k, shape.units[0] as usize, shape.width, if is_word(t) { 1 } else { 2 }, wave);
+    let (units, loads) = (shape.units[0] as usize, shape.loads as usize);
+    let sieve = Sieve::new(k, units, loads, shape.width, if is_word(t) { 1 } else { 2 }, wave);
     let workgroup = match shape.search {
         Search::Rounds => WORKGROUP,
         Search::Sieve => wave * sieve.waves(count, cx.target),
@@ -328,10 +353,14 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         }
     }
     let stride = input.strides[outer] * t.size() as i64;
-    let place = address::offset_of_dims(&mut w.b, input, t.size(), &coords[..outer], 0..outer, true);
+    let base = address::offset_of_dims(&mut w.b, input, t.size(), &coords[..outer], 0..outer, true);
+    let origins = best.origins_operand().map(|i| {
+        let view = &cx.step.inputs[i].view;
+        address::offset_of_dims(&mut w.b, view, DType::I32.size(), &coords[..outer], 0..outer, true)
+    });
     let unit = first.map_or(member, |f| w.b.add(f, member));
     let along = w.b.mul(unit, (stride * i64::from(width)) as i32);
-    let place = address::add(&mut w.b, place, Offset { reg: Some(along), imm: 0 });
+    let place = address::add(&mut w.b, base, Offset { reg: Some(along), imm: 0 });
     let buf = w.buffer(cx, Arg::Input(0))?;
     let from_member = w.b.mul(member, width);
     let mut loaded: Vec<(Vec<Value>, Option<Part>)> = Vec::new();
@@ -356,7 +385,7 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
     let (mut keys, mut numbers): (Vec<Key>, Vec<u32>) = Default::default();
     for (l, (values, inside)) in (0..).zip(loaded) {
         for (v, x) in (0..).zip(values) {
-            let mut key = code(&mut w, t, x, largest)?;
+            let mut key = code(&mut w, t, x, best.largest)?;
             let own = l * team * width + v;
             numbers.push(own);
             if is_word(t) {
@@ -376,7 +405,8 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
     coords.push(None);
     let start = first.map(|f| w.b.mul(f, width));
-    let mut results = Results { cx, coords, start, present, k: k as u32, word: is_word(t) };
+    let mut results =
+        Results { cx, best: *best, line: base, origins, coords, start, present, k: k as u32, word: is_word(t) };
     match shape.search {
         Search::Sieve => {
             let codes = keys.into_iter().map(|key| key[0]).collect();

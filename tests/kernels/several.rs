@@ -287,12 +287,14 @@ fn the_best_of_lines_are_found_by_teams() {
         ([1, 5000, 1], 1, 1),
         ([2, 2000, 1], 1, 33),
         ([700, 260, 1], 1, 6),
+        ([1, 4161, 1], 1, 100),
+        ([1, 4097, 1], 1, 127),
     ];
     for (i, (shape, axis, k)) in shapes.into_iter().enumerate() {
         for (largest, dtype) in [0, 3, 8].map(|more| kinds[(i + more) % kinds.len()]) {
             let mut b = Builder::new(17, 13);
             let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
-            let many = dtype.size() >= 4 && (i + largest as usize) % 2 == 0;
+            let many = dtype.size() >= 4 && (i + largest as usize).is_multiple_of(2);
             let data: Vec<f64> = (0..shape.iter().product())
                 .map(|_| match (b.below(90), dtype.is_float()) {
                     (n @ 0..6, true) => special[n],
