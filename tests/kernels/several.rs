@@ -2,9 +2,12 @@
 //! strict mode against the f64 interpreter of the fused graph, and that against sums and sorts written down here.
 
 use crate::support::agree::{close, finish, outputs};
-use crate::support::build::{Builder, int};
+use crate::support::build::{Builder, int, ints};
 use crate::support::drawn;
+use barewave::compile::compile;
+use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
 use std::f64::consts::PI;
 
 /// Element `k` of the transform of complex numbers.
@@ -230,6 +233,39 @@ fn running_products() {
             close(&got.to_f64(), &want, 1e-4, &what);
         }
     }
+}
+
+/// Workgroups of each launch of a model.
+fn workgroups(b: &Builder, target: Target) -> Vec<u32> {
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    compile(&graph, target).unwrap().plan().launches.iter().map(|l| l.grid.iter().product()).collect()
+}
+
+#[test]
+fn the_best_of_lines_take_a_launch_and_those_of_long_ones_two() {
+    for (shape, k, launches) in [([4, 4096], 8, 1), ([512, 64], 8, 1), ([1, 32000], 50, 2), ([16, 50257], 100, 2)] {
+        for target in [Target::GFX906, Target::GFX1100] {
+            let mut b = Builder::new(17, 14);
+            let (x, count) = (b.input(&shape), b.ints(&[k]));
+            let y = b.node_n("TopK", &[&x, &count], &[], 2);
+            finish(&mut b, "", &y);
+            assert_eq!(workgroups(&b, target).len(), launches, "{k} of {shape:?} on {target:?}");
+        }
+    }
+}
+
+/// A few lines whose elements lie apart: the last images of a network whose channels are normalised.
+#[test]
+fn few_columns_are_normalised_by_many_workgroups() {
+    let mut b = Builder::new(17, 15);
+    let x = b.input(&[1, 768, 7, 7]);
+    let x = b.node("Transpose", &[&x], &[("perm", ints(&[0, 2, 3, 1]))]);
+    let (scale, bias) = (b.weight(&[768]), b.weight(&[768]));
+    let y = b.node("LayerNormalization", &[&x, &scale, &bias], &[]);
+    finish(&mut b, "", &[y]);
+    outputs(&b, "columns", 1e-5);
+    let launches = workgroups(&b, Target::GFX1100);
+    assert!(launches.len() == 1 && launches[0] > 8, "{launches:?}");
 }
 
 /// Order of elements: zeros are equal, NaNs larger than all numbers.
