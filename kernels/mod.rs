@@ -44,6 +44,7 @@ mod regroup;
 mod rounds;
 mod scan;
 mod shares;
+mod sieve;
 mod sized;
 mod slices;
 mod small;
@@ -431,7 +432,7 @@ pub fn lower(
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
-        StepKind::TopK(best) => topk::lower(&cx, best.largest),
+        StepKind::TopK(best) => topk::lower(&cx, best),
     };
     let mut kernels = kernels.map_err(unsupported)?;
     for k in &mut kernels {
