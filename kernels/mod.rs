@@ -43,6 +43,7 @@ mod reduce;
 mod regroup;
 mod rounds;
 mod scan;
+mod scatter;
 mod shares;
 mod sieve;
 mod sized;
@@ -433,6 +434,7 @@ pub fn lower(
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
         StepKind::TopK(best) => topk::lower(&cx, best),
+        StepKind::Scatter(s) => scatter::lower(&cx, s),
     };
     let mut kernels = kernels.map_err(unsupported)?;
     for k in &mut kernels {

@@ -139,6 +139,24 @@ fn few_elements_are_scattered_in_their_order() {
     }
 }
 
+/// More than are looked at in front of each element, into so many lines that each is a workitem's.
+#[test]
+fn elements_of_many_lines_are_replaced_in_their_order() {
+    #[rustfmt::skip]
+    let cases = [
+        Case { shape: &[40, 2100], idx: &[17, 2100], axis: 0, narrow: &[17, 2100], constant: false },
+        Case { shape: &[40, 2100], idx: &[90, 2050], axis: 0, narrow: &[90, 1], constant: false },
+        Case { shape: &[2100, 30], idx: &[2100, 12], axis: 1, narrow: &[2100, 12], constant: false },
+        Case { shape: &[3, 20, 800], idx: &[3, 9, 760], axis: 1, narrow: &[1, 9, 760], constant: true },
+    ];
+    for (seed, case) in (70..).zip(&cases) {
+        for dtype in [DType::F32, DType::F16, DType::I8, DType::I64, DType::Bool] {
+            elements(case, dtype, "none", seed, 0.0);
+        }
+        elements(case, DType::F32, "add", seed, 1e-5);
+    }
+}
+
 /// Elements that lie side by side are one workitem's, whatever is looked for in front of them.
 #[test]
 fn neighbours_are_scattered_together() {

@@ -8,7 +8,7 @@ use super::rank::{around, extremum};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Node, Op, Scalar, Val};
-use crate::graph::fused::{Access, Coder, Scattered};
+use crate::graph::fused::{Access, Coder, Scatter, Scattered, StepKind};
 use crate::graph::kinds::program::Var;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
@@ -18,6 +18,9 @@ use crate::tensor::{DType, HostTensor};
 
 /// So many rows that replace others are looked at in front of each element: fewer launches are sooner done.
 const FEW_ROWS: usize = 4;
+
+/// So many lines that are replaced in are as many workitems' work.
+const MANY_LINES: usize = 2048;
 
 /// What an update does to what is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -120,6 +123,24 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         return Ok(());
     }
     let (table, lines) = narrowed(cx, index, axis);
+    let bytes = [&shape, &idx].map(|dims| dims.iter().product::<usize>() * 8);
+    let small = bytes.iter().all(|b| *b < crate::graph::LARGEST);
+    let across = idx.iter().product::<usize>() / idx[axis];
+    if how == Combine::Replace
+        && idx[axis] > TOGETHER
+        && across >= MANY_LINES
+        && small
+        && everywhere(&cx.lazy(x)).is_none()
+    {
+        let mut places = table;
+        (0..idx.len()).filter(|d| lines[*d] < idx[*d]).for_each(|d| places.view.strides[d] = 0);
+        places.view.dims.clone_from(&idx);
+        let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
+        let y = cx.produce(StepKind::Scatter(Scatter { axis }), vec![data, places, updates], &shape, dtype);
+        let y = cx.stored(y);
+        cx.set(0, y);
+        return Ok(());
+    }
     if ordered::many(idx[axis], shape.iter().product()) {
         let order = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] }.order(cx);
         let (data, updates) = (given(cx, x), cx.operand_if(updates, View::is_dense));
