@@ -276,6 +276,10 @@ def contributed(folder):
         ("rotary_offset", "RotaryEmbedding", [floats(2, 5, 16), np.array([2])], [cos, sin], {"y": F}, {"interleaved": 1, "num_heads": 4}),
         ("unique_in_order", "Unique", [np.array([3, 1, 3, -2, 1, 0], f4)], [], {"y": F, "of": I64, "count": I64}, {}),
         ("distances", "CDist", [floats(5, 3), floats(4, 3)], [], {"y": F}, {"metric": "euclidean"}),
+        ("distances_squared", "CDist", [floats(5, 3), floats(4, 3)], [], {"y": F}, {}),
+        ("skip_small", "SkipLayerNormalization", [floats(2, 8) * f4(1e-3), floats(2, 8) * f4(1e-3)], [floats(8)], {"y": F}, {}),
+        ("skip_small_rms", "SkipSimplifiedLayerNormalization", [floats(2, 8) * f4(1e-3), floats(2, 8) * f4(1e-3)], [floats(8)], {"y": F}, {}),
+        ("range_of_ones", "Range", [], [np.array(0.5, f4), np.array(4, f4)], {"y": F}, {}),
         ("gather_nd", "GatherND", [floats(3, 4), np.array([[0], [2]])], [], {"y": F}, {}),
     ]
     for name, op, given, constants, outputs, attributes in cases:

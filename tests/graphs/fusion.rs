@@ -260,6 +260,43 @@ fn errors_name_node_operator_and_attribute() {
 }
 
 #[test]
+fn what_the_body_of_an_operator_does_not_read_stops_the_model() {
+    let refused = |op: &str, inputs: &[usize], attributes: &[(&str, Attribute)]| {
+        let mut b = Builder::new(21, 1);
+        let last = inputs.iter().max().map_or(0, |i| i + 1);
+        let mut names = vec![String::new(); last];
+        inputs.iter().for_each(|i| names[*i] = b.input(&[2, 4, 8]));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let y = b.node(op, &names, attributes);
+        b.model.graph.nodes[0].domain = "com.microsoft".into();
+        b.output(&y);
+        b.model.expand();
+        error(&b).to_string()
+    };
+    let heads = [("num_heads", int(2)), ("kv_num_heads", int(2))];
+    // A sink of each head, which takes part in the softmax.
+    let e = refused("GroupQueryAttention", &[0, 1, 2, 3, 4, 5, 6, 12], &heads);
+    assert!(e.contains("operator com.microsoft.GroupQueryAttention with input 12 is not supported"), "{e}");
+    let e = refused("GroupQueryAttention", &[0, 1, 2, 3, 4, 5, 6], &[heads[0].clone(), ("causal", int(0))]);
+    assert!(e.contains("GroupQueryAttention with attribute causal is not supported"), "{e}");
+    let e = refused("MultiHeadAttention", &[0, 1, 2, 6, 7, 8], &heads[..1]);
+    assert!(e.contains("MultiHeadAttention with input 8 is not supported"), "{e}");
+    let e = refused("CDist", &[0, 1], &[("metric", text("cosine"))]);
+    assert!(e.contains("CDist with attribute metric is not supported"), "{e}");
+    // Layouts of the processor that an optimised model was saved on.
+    let mut b = Builder::new(21, 1);
+    let x = b.input(&[1, 16, 8, 8]);
+    let y = b.node("ReorderOutput", &[&x], &[("channels", int(16))]);
+    b.model.graph.nodes[0].domain = "com.microsoft.nchwc".into();
+    b.output(&y);
+    let e = error(&b).to_string();
+    assert!(
+        e.contains("com.microsoft.nchwc.ReorderOutput is not supported") && e.contains("ORT_ENABLE_EXTENDED"),
+        "{e}"
+    );
+}
+
+#[test]
 fn what_must_be_known_at_compile_time_is_named() {
     let mut b = Builder::new(17, 1);
     let x = b.input(&[2, 3]);

@@ -269,9 +269,8 @@ fn packed_weights_are_widened() {
         let packed: Vec<i64> = zeros.chunks(blocks).flat_map(pack).collect();
         let z = b.constant(HostTensor::from_ints(DType::U8, &[packed.len()], &packed));
         let names: Vec<&str> = if zero { vec![&x, &w, &s, &z] } else { vec![&x, &w, &s] };
-        let attributes =
-            [("K", int(k as i64)), ("N", int(n as i64)), ("bits", int(bits as i64)), ("block_size", int(block as i64))];
-        let y = b.node("MatMulNBits", &names, &attributes);
+        let sizes = [("K", k), ("N", n), ("bits", bits), ("block_size", block), ("weight_prepacked", 0)];
+        let y = b.node("MatMulNBits", &names, &sizes.map(|(name, v)| (name, int(v as i64))));
         finish(&mut b, "com.microsoft", &[y]);
         let got = outputs(&b, "packed", 1e-5).remove(0);
         let (x, s) = (b.inputs[0].to_f64(), b.model.graph.initializers[&s].to_f64());

@@ -314,7 +314,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("com.microsoft.FusedMatMul", "alpha transA transB transBatchA transBatchB", integer::of_fused_matmul, integer::fused_matmul),
     op ("com.microsoft.GatherBlockQuantized", "bits block_size gather_axis quantize_axis", packed::of_gather_blocks, packed::gather_blocks),
     op ("com.microsoft.Inverse", "", transform::of_inverse, transform::inverse),
-    op ("com.microsoft.MatMulNBits", "K N accuracy_level bits block_size", packed::of_matmul_bits, packed::matmul_bits),
+    op ("com.microsoft.MatMulNBits", "K N accuracy_level bits block_size weight_prepacked", packed::of_matmul_bits, packed::matmul_bits),
     op ("com.microsoft.Tokenizer", "mark mincharnum pad_value separators tokenexp", strings::of_tokenizer, strings::on_host),
     op ("com.microsoft.TransposeMatMul", "alpha transA transB", integer::of_fused_matmul, integer::fused_matmul),
 ];
@@ -332,6 +332,9 @@ pub fn supported() -> impl Iterator<Item = &'static str> {
 
 /// What to say about an unknown operator.
 pub(crate) fn hint(domain: &str, name: &str) -> String {
+    if domain == "com.microsoft.nchwc" {
+        return "; onnxruntime's optimiser wrote the model for the processor it ran on: save it with ORT_ENABLE_EXTENDED".into();
+    }
     let other = |o: &&Operator| o.name.rsplit('.').next().is_some_and(|n| n.eq_ignore_ascii_case(name));
     match OPERATORS.iter().find(other) {
         Some(o) => format!("; did you mean {}?", o.name),

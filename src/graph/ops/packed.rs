@@ -129,6 +129,10 @@ fn count(cx: &Lowering<'_>, v: ValueId) -> usize {
 
 /// onnxruntime's MatMulNBits.
 pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
+    if cx.int("weight_prepacked", 0)? != 0 {
+        let why = "says that the weights lie as CUDA's kernels read them; 0 is supported: export the model without it";
+        return Err(Reason::attribute("weight_prepacked", why));
+    }
     let bits = bits(cx)?;
     product(cx, bits, None)
 }

@@ -192,7 +192,7 @@ fn give(b: &mut Body<'_>, whole: &str, operands: [&str; 3]) {
 /// The same: the result, and all keys and values.
 fn projected(b: &mut Body<'_>, whole: &str, [mask, past, added]: [&str; 3]) -> (String, [String; 2]) {
     let last = ("axis", Attribute::Int(-1));
-    let parts = match b.node.attributes.get("qkv_hidden_sizes") {
+    let parts = match b.attribute("qkv_hidden_sizes") {
         Some(Attribute::Ints(sizes)) => {
             let sizes = b.ints(&sizes.clone());
             b.many("Split", &[whole, &sizes], 3, &[last])
@@ -221,7 +221,7 @@ fn projected(b: &mut Body<'_>, whole: &str, [mask, past, added]: [&str; 3]) -> (
 fn rotary(b: &mut Body<'_>) {
     let [x, places, cos, sin] = [0, 1, 2, 3].map(|i| b.input(i).to_string());
     let names = ["interleaved", "num_heads", "rotary_embedding_dim", "scale", "is_packed_batching"];
-    let given = names.iter().filter_map(|n| b.node.attributes.get(*n).map(|a| (*n, a.clone())));
+    let given = names.iter().filter_map(|n| b.attribute(n).map(|a| (*n, a.clone())));
     // What has no effect is left out, what has one and is not known stops the model.
     let idle = |n: &str, a: &Attribute| match (n, a) {
         ("scale", Attribute::Float(s)) => *s == 1.0,
@@ -264,6 +264,13 @@ fn group_query(b: &mut Body<'_>) {
     let [q, k, v, past_k, past_v, lengths, total, cos, sin, places, bias] =
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(|i| b.input(i).to_string());
     let (heads, shared) = (b.int("num_heads", 1), b.int("kv_num_heads", 1));
+    if b.int("causal", 1) != 1 {
+        b.refuse("causal");
+    }
+    // Of inputs that stop the model when they are given.
+    b.idle("k_quant_type", Attribute::Text("NONE".into()));
+    b.idle("v_quant_type", Attribute::Text("NONE".into()));
+    b.ignore(&["q_norm_epsilon", "k_norm_epsilon", "qk_norm_epsilon"]);
     let to_i64 = [("to", Attribute::Int(7))];
     // Queries, keys and values as [batch, heads, length, size].
     let split = |b: &mut Body<'_>, x: &str, n: i64| {

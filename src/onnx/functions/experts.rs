@@ -68,7 +68,7 @@ pub(super) fn quantised(node: &Node, known: &Known<'_>) -> Option<Vec<Node>> {
     if node.domain != "com.microsoft" || node.op != "QMoE" {
         return None;
     }
-    let mut b = Body { node, nodes: Vec::new(), made: 0 };
+    let mut b = Body::new(node);
     let layer = |b: &Body<'_>, first: usize, zeros: usize, name: &str| Layer::read(b, known, first, zeros, name);
     let (up, down) = (layer(&b, 2, 11, "fc1")?, layer(&b, 5, 12, "fc2")?);
     let gate = if b.has(8) { Some(layer(&b, 8, 13, "fc3")?) } else { None };
@@ -80,7 +80,8 @@ pub(super) fn quantised(node: &Node, known: &Known<'_>) -> Option<Vec<Node>> {
     }
     let [x, router, up_bias, down_bias, gate_bias, counts] = [0, 1, 4, 7, 10, 14].map(|i| b.input(i).to_string());
     // onnxruntime's CPU takes the softmax of the chosen scores alone, whatever the attribute says.
-    let normalised = counts.is_empty() || b.int("normalize_routing_weights", 0) != 0;
+    let asked = b.int("normalize_routing_weights", 0) != 0;
+    let normalised = counts.is_empty() || asked;
     let weights = weights(&mut b, &router, &counts, normalised);
     let shape = b.op("Shape", &[&x]);
     let tokens = b.with("Flatten", &[&x], &[("axis", Attribute::Int(-1))]);
@@ -100,7 +101,7 @@ pub(super) fn quantised(node: &Node, known: &Known<'_>) -> Option<Vec<Node>> {
     }
     let y = b.op("Reshape", &[&y, &shape]);
     b.set(0, &y);
-    Some(b.nodes)
+    b.unread().is_none().then_some(b.nodes)
 }
 
 /// A layer of each expert, whose weights are numbers: `[experts, to, from]`.
@@ -228,8 +229,17 @@ fn linear(b: &mut Body<'_>, x: &str, w: &str, bias: &str) -> String {
 
 fn activated(b: &mut Body<'_>, h: &str, gated: Option<String>) -> String {
     let kind = b.text("activation_type").unwrap_or("relu").to_string();
+    if kind == "swiglu" {
+        return swiglu(b, h, gated);
+    }
+    b.ignore(&[
+        "activation_alpha",
+        "activation_beta",
+        "swiglu_fusion",
+        "swiglu_limit",
+        "swiglu_limit_after_activation",
+    ]);
     let y = match kind.as_str() {
-        "swiglu" => return swiglu(b, h, gated),
         "relu" => b.op("Relu", &[h]),
         "silu" => b.op("Swish", &[h]),
         "gelu" => b.with("Gelu", &[h], &[("approximate", Attribute::Text("tanh".into()))]),
@@ -258,7 +268,9 @@ fn swiglu(b: &mut Body<'_>, h: &str, gated: Option<String>) -> String {
             [made[0].clone(), made[1].clone()]
         }
     };
-    if b.node.attributes.contains_key("swiglu_limit") {
+    if b.attribute("swiglu_limit").is_none() {
+        b.ignore(&["swiglu_limit_after_activation"]);
+    } else {
         let limit = b.float("swiglu_limit", f32::INFINITY);
         let [low, high] = [-limit, limit].map(|v| {
             let v = b.number(v);

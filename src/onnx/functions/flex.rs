@@ -49,7 +49,7 @@ fn inlined(b: &mut Body<'_>, graph: &Graph, x: &str) -> String {
 
 /// The value through the graph of that name, if there is one.
 fn modified(b: &mut Body<'_>, name: &str, x: &str) -> String {
-    match b.node.attributes.get(name) {
+    match b.attribute(name) {
         Some(Attribute::Graph(g)) => inlined(b, g, x),
         _ => x.to_string(),
     }
@@ -69,7 +69,7 @@ fn attention(b: &mut Body<'_>) {
     let keys = b.with("Transpose", &[&k], &[("perm", Attribute::Ints(vec![0, 1, 3, 2]))]);
     let (keys, values) = (b.op("Unsqueeze", &[&keys, &two]), b.op("Unsqueeze", &[&v, &two]));
     let scores = b.op("MatMul", &[&queries, &keys]);
-    let scale = match b.node.attributes.get("scale") {
+    let scale = match b.attribute("scale") {
         Some(Attribute::Float(scale)) => b.number(*scale),
         _ => {
             let size = extents(b, &q, 3, 4);

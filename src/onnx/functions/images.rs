@@ -25,7 +25,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
 /// An operator of images with the channels first. Weights have theirs there already, but for NhwcConv: onnxruntime's optimiser turns
 /// them with the images.
 fn turned(b: &mut Body<'_>, op: &str) {
-    let mut inputs = b.node.inputs.clone();
+    let mut inputs = b.inputs();
     // What is added to the result lies as it does.
     let added = op.ends_with("FusedConv") && b.has(3);
     let weights = b.node.op == "NhwcConv";
@@ -33,8 +33,7 @@ fn turned(b: &mut Body<'_>, op: &str) {
         inputs[i] = channels_first(b, &inputs[i]);
     }
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-    let given = b.node.attributes.iter().filter(|(n, _)| *n != "channels_last");
-    let list: Vec<(&str, Attribute)> = given.map(|(n, a)| (n.as_str(), a.clone())).collect();
+    let list = b.attributes_that(|n| n != "channels_last");
     let y = b.with(op, &inputs, &list);
     let y = channels_last(b, &y);
     b.set(0, &y);

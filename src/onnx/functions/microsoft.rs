@@ -40,7 +40,11 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "BiasSoftmax" => |b| {
             let x = biased(b, 1);
             let axis = b.int("axis", 1);
-            let y = b.with("Softmax", &[&x], &[("axis", Attribute::Int(axis))]);
+            // The shapes tell it, too.
+            b.ignore(&["is_inner_broadcast"]);
+            // Over all dimensions from the axis on, as ONNX's own did before version 13.
+            let list = [("axis", Attribute::Int(axis)), ("opset", Attribute::Int(1))];
+            let y = b.with("barewave:Softmax", &[&x], &list);
             b.set(0, &y);
         },
         "SimplifiedLayerNormalization" => simplified_norm,
@@ -65,7 +69,13 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "GatherND" => |b| same(b, "GatherND"),
         "GridSample" => |b| same(b, "GridSample"),
         "Pad" => |b| same(b, "Pad"),
-        "Range" => |b| same(b, "Range"),
+        "Range" => |b| {
+            let [from, to, step] = [0, 1, 2].map(|i| b.input(i).to_string());
+            let one = b.number(1.0);
+            let step = if step.is_empty() { b.op("CastLike", &[&one, &from]) } else { step };
+            let y = b.op("Range", &[&from, &to, &step]);
+            b.set(0, &y);
+        },
         "ExpandDims" => |b| {
             let [x, axis] = [0, 1].map(|i| b.input(i).to_string());
             let minus = b.ints(&[-1]);
@@ -91,10 +101,15 @@ fn distances(b: &mut Body<'_>) {
     let (first, second, last) = (b.ints(&[0]), b.ints(&[1]), b.ints(&[2]));
     let (x, y) = (b.op("Unsqueeze", &[&x, &second]), b.op("Unsqueeze", &[&y, &first]));
     let d = b.op("Sub", &[&x, &y]);
-    let mut d = b.with("ReduceSumSquare", &[&d, &last], &[("keepdims", Attribute::Int(0))]);
-    if b.text("metric") != Some("sqeuclidean") {
-        d = b.op("Sqrt", &[&d]);
-    }
+    let d = b.with("ReduceSumSquare", &[&d, &last], &[("keepdims", Attribute::Int(0))]);
+    let d = match b.text("metric").unwrap_or("sqeuclidean") {
+        "sqeuclidean" => d,
+        "euclidean" => b.op("Sqrt", &[&d]),
+        _ => {
+            b.refuse("metric");
+            d
+        }
+    };
     b.set(0, &d);
 }
 
@@ -120,6 +135,7 @@ fn epsilon(b: &Body<'_>, default: f32) -> (&'static str, Attribute) {
 fn simplified_norm(b: &mut Body<'_>) {
     let [x, scale] = [0, 1].map(|i| b.input(i).to_string());
     let axis = b.int("axis", -1);
+    b.idle("stash_type", Attribute::Int(1));
     let epsilon = epsilon(b, 1e-5);
     let y = b.with("RMSNormalization", &[&x, &scale], &[epsilon, ("axis", Attribute::Int(axis))]);
     b.set(0, &y);
@@ -133,7 +149,7 @@ fn skip_norm(b: &mut Body<'_>, center: bool) {
     if !bias.is_empty() {
         sum = b.op("Add", &[&sum, &bias]);
     }
-    let list = [epsilon(b, 1e-5), ("axis", Attribute::Int(-1))];
+    let list = [epsilon(b, 1e-12), ("axis", Attribute::Int(-1))];
     let y = if center {
         b.with("LayerNormalization", &[&sum, &gamma, &beta], &list)
     } else {
@@ -185,9 +201,9 @@ fn embed_norm(b: &mut Body<'_>) {
 
 /// The activation that is fused to a product, by its name and parameters.
 fn activated(b: &mut Body<'_>, x: &str) -> String {
-    let parameters = match b.node.attributes.get("activation_params") {
+    let parameters = match b.attribute("activation_params") {
         Some(Attribute::Floats(v)) => v.clone(),
-        _ => match b.node.attributes.get("activation_alpha") {
+        _ => match b.attribute("activation_alpha") {
             Some(Attribute::Float(alpha)) => vec![*alpha, b.float("activation_beta", 0.5)],
             _ => Vec::new(),
         },
@@ -212,9 +228,7 @@ fn activated(b: &mut Body<'_>, x: &str) -> String {
 
 /// The attributes of the product itself.
 fn without_activation<'n>(b: &Body<'n>) -> Vec<(&'n str, Attribute)> {
-    let node = b.node;
-    let own = node.attributes.iter().filter(|(n, _)| !n.starts_with("activation"));
-    own.map(|(n, a)| (n.as_str(), a.clone())).collect()
+    b.attributes_that(|n| !n.starts_with("activation"))
 }
 
 fn fused_conv(b: &mut Body<'_>) {

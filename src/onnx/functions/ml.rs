@@ -12,7 +12,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
 }
 
 fn floats(b: &Body<'_>, name: &str) -> Vec<f32> {
-    match b.node.attributes.get(name) {
+    match b.attribute(name) {
         Some(Attribute::Floats(v)) => v.clone(),
         _ => Vec::new(),
     }
@@ -61,18 +61,19 @@ fn likeness(b: &mut Body<'_>, x: &str, count: usize) -> String {
 fn classifier(b: &mut Body<'_>) {
     let x = b.input(0).to_string();
     let x = b.with("Cast", &[&x], &[("to", Attribute::Int(1))]);
-    let labels = match (b.node.attributes.get("classlabels_ints"), b.node.attributes.get("classlabels_strings")) {
+    let labels = match (b.attribute("classlabels_ints"), b.attribute("classlabels_strings")) {
         (Some(Attribute::Ints(v)), _) if !v.is_empty() => b.ints(v),
         (_, Some(list @ Attribute::Texts(_))) => b.with("Constant", &[], &[("value_strings", list.clone())]),
         _ => b.op("ai.onnx.ml:SVMClassifier without labels", &[&x]),
     };
     let coefficients = floats(b, "coefficients");
-    let per_class: Vec<usize> = match b.node.attributes.get("vectors_per_class") {
+    let per_class: Vec<usize> = match b.attribute("vectors_per_class") {
         Some(Attribute::Ints(v)) => v.iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect(),
         _ => Vec::new(),
     };
     let count: usize = per_class.iter().fold(0, |n, c| n.saturating_add(*c));
     let (votes, scores) = if count == 0 {
+        b.ignore(&["kernel_params", "kernel_type"]);
         let classes = label_count(b).max(1);
         let weights = b.constant(HostTensor::from_f32(
             &[classes, coefficients.len() / classes],
@@ -106,7 +107,7 @@ fn classifier(b: &mut Body<'_>) {
 }
 
 fn label_count(b: &Body<'_>) -> usize {
-    match (b.node.attributes.get("classlabels_ints"), b.node.attributes.get("classlabels_strings")) {
+    match (b.attribute("classlabels_ints"), b.attribute("classlabels_strings")) {
         (Some(Attribute::Ints(v)), _) if !v.is_empty() => v.len(),
         (_, Some(Attribute::Texts(v))) => v.len(),
         _ => 0,
@@ -196,7 +197,13 @@ fn regressor(b: &mut Body<'_>) {
     let x = b.with("Cast", &[&x], &[("to", Attribute::Int(1))]);
     let coefficients = floats(b, "coefficients");
     let count = usize::try_from(b.int("n_supports", 0)).unwrap_or(0);
-    let features = if count > 0 { likeness(b, &x, count) } else { x };
+    b.idle("post_transform", Attribute::Text("NONE".into()));
+    let features = if count > 0 {
+        likeness(b, &x, count)
+    } else {
+        b.ignore(&["kernel_params", "kernel_type"]);
+        x
+    };
     let weights = b.constant(HostTensor::from_f32(&[coefficients.len(), 1], &coefficients));
     let sum = b.op("MatMul", &[&features, &weights]);
     let rho = floats(b, "rho").first().copied().unwrap_or(0.0);

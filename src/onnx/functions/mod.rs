@@ -20,6 +20,8 @@ pub(super) use local::inline_local;
 
 use super::{Attribute, Graph, Model, Node};
 use crate::tensor::HostTensor;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// The nodes that replace a node.
 pub(super) struct Body<'a> {
@@ -27,14 +29,79 @@ pub(super) struct Body<'a> {
     node: &'a Node,
     nodes: Vec<Node>,
     made: usize,
+    /// Inputs and attributes of the node that were looked at.
+    read: RefCell<Read>,
+}
+
+#[derive(Default)]
+struct Read {
+    inputs: BTreeSet<usize>,
+    attributes: BTreeSet<String>,
+    /// An attribute whose value the body does not know.
+    refused: Option<&'static str>,
 }
 
 type Attributes<'a> = &'a [(&'a str, Attribute)];
 
-impl Body<'_> {
+impl<'a> Body<'a> {
+    fn new(node: &'a Node) -> Body<'a> {
+        Body { node, nodes: Vec::new(), made: 0, read: RefCell::default() }
+    }
+
     /// Name of input `i`; empty when it is not given.
-    fn input(&self, i: usize) -> &str {
+    fn input(&self, i: usize) -> &'a str {
+        self.read.borrow_mut().inputs.insert(i);
         self.node.inputs.get(i).map_or("", String::as_str)
+    }
+
+    /// Names of all inputs.
+    fn inputs(&self) -> Vec<String> {
+        (0..self.node.inputs.len()).map(|i| self.input(i).to_string()).collect()
+    }
+
+    fn attribute(&self, name: &str) -> Option<&'a Attribute> {
+        self.read.borrow_mut().attributes.insert(name.to_string());
+        self.node.attributes.get(name)
+    }
+
+    /// All attributes whose names fit.
+    fn attributes_that(&self, fits: impl Fn(&str) -> bool) -> Vec<(&'a str, Attribute)> {
+        let given = self.node.attributes.iter().filter(|(n, _)| fits(n));
+        given.filter_map(|(n, _)| self.attribute(n).map(|a| (n.as_str(), a.clone()))).collect()
+    }
+
+    /// Takes note of an attribute that has no effect when it has this value.
+    fn idle(&self, name: &str, value: Attribute) {
+        if self.node.attributes.get(name) == Some(&value) {
+            self.attribute(name);
+        }
+    }
+
+    /// Takes note of attributes that have no effect, whatever they say.
+    fn ignore(&self, names: &[&str]) {
+        names.iter().for_each(|n| _ = self.attribute(n));
+    }
+
+    /// Stops the model for the value of an attribute.
+    fn refuse(&self, name: &'static str) {
+        self.read.borrow_mut().refused = Some(name);
+    }
+
+    /// What the node asks for beyond what the body looked at: an input, or an attribute that is not zero or empty.
+    fn unread(&self) -> Option<String> {
+        let read = self.read.borrow();
+        let input = (0..self.node.inputs.len()).find(|i| !self.node.inputs[*i].is_empty() && !read.inputs.contains(i));
+        let asks = |value: &Attribute| match value {
+            Attribute::Int(v) => *v != 0,
+            Attribute::Float(v) => *v != 0.0,
+            Attribute::Text(t) => !t.is_empty(),
+            Attribute::Ints(list) => !list.is_empty(),
+            Attribute::Floats(list) => !list.is_empty(),
+            _ => true,
+        };
+        let mut attributes = self.node.attributes.iter().filter(|(n, a)| !read.attributes.contains(*n) && asks(a));
+        let attribute = read.refused.or_else(|| attributes.next().map(|(n, _)| n.as_str()));
+        input.map(|i| format!("input {i}")).or_else(|| attribute.map(|n| format!("attribute {n}")))
     }
 
     fn has(&self, i: usize) -> bool {
@@ -47,22 +114,22 @@ impl Body<'_> {
     }
 
     fn int(&self, name: &str, default: i64) -> i64 {
-        match self.node.attributes.get(name) {
+        match self.attribute(name) {
             Some(Attribute::Int(v)) => *v,
             _ => default,
         }
     }
 
     fn float(&self, name: &str, default: f32) -> f32 {
-        match self.node.attributes.get(name) {
+        match self.attribute(name) {
             Some(Attribute::Float(v)) => *v,
             Some(Attribute::Int(v)) => *v as f32,
             _ => default,
         }
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
-        match self.node.attributes.get(name) {
+    fn text(&self, name: &str) -> Option<&'a str> {
+        match self.attribute(name) {
             Some(Attribute::Text(v)) => Some(v),
             _ => None,
         }
@@ -139,9 +206,13 @@ fn expand(node: &Node) -> Option<Vec<Node>> {
         "ai.onnx.preview.training" => training::body(&node.op)?,
         _ => return None,
     };
-    let mut body = Body { node, nodes: Vec::new(), made: 0 };
+    let mut body = Body::new(node);
     write(&mut body);
-    Some(body.nodes)
+    Some(match body.unread() {
+        None => body.nodes,
+        // No operator has such a name: it stops the model.
+        Some(what) => vec![Node { op: format!("{} with {what}", node.op), ..node.clone() }],
+    })
 }
 
 /// A normalisation by the statistics of its own batch.

@@ -53,7 +53,7 @@ pub(super) fn reader<'g>(node: &'g Node, known: &Known<'g>, packings: &mut Packi
     if !node.domain.is_empty() || !matches!(node.op.as_str(), "MatMul" | "Gemm" | "Gather") {
         return None;
     }
-    let mut b = Body { node, nodes: Vec::new(), made: 0 };
+    let mut b = Body::new(node);
     let gathers = node.op == "Gather";
     let plain = b.int("transA", 0) == 0 && b.float("alpha", 1.0) == 1.0 && b.float("beta", 1.0) == 1.0;
     if gathers && b.int("axis", 0) != 0 || !plain {

@@ -106,7 +106,7 @@ fn product(node: &Node, known: &Known<'_>) -> Option<Vec<Node>> {
     let (x, w) = (x.filter(|x| x.axis.is_none())?, w?);
     let rank = known.constant(w.value)?.shape().len() as i64;
     let axis = w.axis.map(|a| if a < 0 { a + rank } else { a });
-    let mut b = Body { node, nodes: Vec::new(), made: 0 };
+    let mut b = Body::new(node);
     if node.op == "Conv" {
         convolution(&mut b, &x, &w, axis, rank)?;
     } else {

@@ -52,14 +52,14 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
 
 /// An operator that ONNX itself has too.
 pub(super) fn same(b: &mut Body<'_>, op: &str) {
-    let inputs: Vec<&str> = b.node.inputs.iter().map(String::as_str).collect();
-    let attributes: Vec<(&str, Attribute)> = b.node.attributes.iter().map(|(n, a)| (n.as_str(), a.clone())).collect();
+    let inputs = b.inputs();
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let attributes = b.attributes_that(|_| true);
     b.push(op, &inputs, b.node.outputs.clone(), &attributes);
 }
 
-fn attributes<'n>(b: &Body<'n>, names: &[&'static str]) -> Vec<(&'static str, Attribute)> {
-    let node: &'n super::Node = b.node;
-    names.iter().filter_map(|n| node.attributes.get(*n).map(|a| (*n, a.clone()))).collect()
+fn attributes(b: &Body<'_>, names: &[&'static str]) -> Vec<(&'static str, Attribute)> {
+    names.iter().filter_map(|n| b.attribute(n).map(|a| (*n, a.clone()))).collect()
 }
 
 /// Inputs `i`, `i + 1` and `i + 2`, data with scale and zero point, as floats.

@@ -137,6 +137,8 @@ fn momentum(b: &mut Body<'_>) {
 
 /// BatchNormalization by the statistics of the batch, which move the running ones.
 pub(super) fn batch_norm(b: &mut Body<'_>) {
+    b.idle("training_mode", Attribute::Int(1));
+    b.idle("spatial", Attribute::Int(1));
     let [x, scale, bias, mean, var] = [0, 1, 2, 3, 4].map(|i| b.input(i).to_string());
     let flat = b.ints(&[0, 0, -1]);
     let flat = b.op("Reshape", &[&x, &flat]);

@@ -6,6 +6,7 @@ import doctest
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -366,6 +367,53 @@ def shown(source, names):
         if last is not None:
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
     return printed.getvalue() + ("" if value is None else repr(value))
+
+
+def identity(kind):
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    return barewave.InferenceSession(model(nodes, [tensor("x", ["n"], kind)], [tensor("y", ["n"], kind)]), device="emu:gfx1100")
+
+
+@pytest.mark.parametrize(
+    "kind, feed, words",
+    [
+        (TensorProto.INT64, [1.5, 2.0], "no array of int64 can be made of it: an element is 1.5"),
+        (TensorProto.INT64, [2**63], "no array of int64 can be made of it: an element is 9223372036854775808"),
+        (TensorProto.UINT64, [-1], "no array of uint64 can be made of it: an element is -1"),
+        (TensorProto.INT4, [3, 8], "no array of int4 can be made of it: an element is 8"),
+        (TensorProto.BOOL, [1, 2], "no array of bool can be made of it: an element is 2"),
+        (TensorProto.FLOAT, [1e300], "no array of float32 can be made of it: an element is 1e+300"),
+        (TensorProto.FLOAT, ["1"], "an element is of type str"),
+        (TensorProto.FLOAT, None, "an element is of type NoneType"),
+        (TensorProto.FLOAT, np.ma.masked_array([1, 2], [True, False], np.float32), "masked"),
+        (TensorProto.STRING, [b"\xff"], "UTF-8"),
+        (TensorProto.STRING, ["\ud800"], "UTF-8"),
+    ],
+)
+def test_what_a_type_cannot_hold_is_refused(kind, feed, words):
+    if kind == TensorProto.INT4:
+        pytest.importorskip("ml_dtypes")
+    with pytest.raises(barewave.BarewaveError, match=re.escape(words)):
+        identity(kind).run(None, {"x": feed})
+
+
+def test_lists_that_a_type_can_hold():
+    for kind, feed in [(TensorProto.INT64, [1.0, 2.0]), (TensorProto.BOOL, [0, 1]), (TensorProto.FLOAT, [float("inf"), 1])]:
+        assert identity(kind).run(None, {"x": feed})[0].tolist() == feed
+
+
+def test_feeds_and_models_that_are_none():
+    with pytest.raises(barewave.BarewaveError, match="a dictionary of arrays by name, not list"):
+        identity(TensorProto.FLOAT).run(None, [np.zeros(3, np.float32)])
+    with pytest.raises(barewave.BarewaveError, match="not NoneType"):
+        barewave.InferenceSession(None)
+
+
+def test_bfloat16_of_torch():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ml_dtypes")
+    x = torch.tensor([1.0, -2.5, 3.0], dtype=torch.bfloat16)
+    assert identity(TensorProto.BFLOAT16).run(None, {"x": x})[0].astype(np.float32).tolist() == [1.0, -2.5, 3.0]
 
 
 def test_the_notebook_shows_what_it_gives(monkeypatch):

@@ -12,6 +12,8 @@ Everything that is refused raises :class:`BarewaveError` with a message that say
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,6 +83,38 @@ def _numpy_type(name: str) -> np.dtype:
         return np.dtype(np.uint16 if name == "bf16" else np.uint8)
 
 
+def _from_dlpack(value, what: str) -> np.ndarray:
+    """The array of a DLPack tensor. numpy knows none of bfloat16: torch's are taken as their bits."""
+    torch = sys.modules.get("torch")
+    bits = torch is not None and isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16
+    try:
+        array = np.from_dlpack(value.view(torch.int16) if bits else value)
+    except (BufferError, RuntimeError, TypeError) as e:
+        raise BarewaveError(f"{what}: cannot be taken over through DLPack: {e}") from None
+    return array.view(_numpy_type("bf16")) if bits else array
+
+
+def _converted(value, what: str, dtype: str) -> np.ndarray:
+    """An array of one of our types of lists and numbers; nothing is cut off, rounded to whole numbers or read from text."""
+    wanted = _TYPES[dtype][0]
+    try:
+        if dtype == "string":
+            return np.asarray(value, object)
+        natural = np.asarray(value)
+        if natural.dtype.kind not in "biufV" and natural.size:
+            raise TypeError(f"an element is of type {type(natural.ravel().tolist()[0]).__name__}")
+        with np.errstate(all="ignore"):
+            array = natural.astype(_numpy_type(dtype))
+            whole = array.dtype.kind in "biu" or dtype in ("i2", "u2", "i4", "u4")
+            same = (array.astype(natural.dtype) == natural) & ((array < 0) == (natural < 0))
+            kept = same if whole else np.isfinite(array) | ~np.isfinite(natural)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise BarewaveError(f"{what}: no array of {wanted} can be made of it: {e}") from None
+    if not np.all(kept):
+        raise BarewaveError(f"{what}: no array of {wanted} can be made of it: an element is {natural[~kept].reshape(-1)[0]}")
+    return array
+
+
 def _array(value, what: str, dtype: str | None = None) -> np.ndarray:
     """An array of what numpy, DLPack or Python has, without a copy where it lies in memory as it should.
 
@@ -88,24 +122,22 @@ def _array(value, what: str, dtype: str | None = None) -> np.ndarray:
     """
     if isinstance(value, OrtValue):
         value = value.numpy()
+    if isinstance(value, np.ma.MaskedArray):
+        raise BarewaveError(f"{what}: is a masked array; say what stands for masked elements with .filled()")
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-        try:
-            value = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as e:
-            raise BarewaveError(f"{what}: cannot be taken over through DLPack: {e}") from None
+        value = _from_dlpack(value, what)
     if dtype is not None and not isinstance(value, (np.ndarray, np.generic)):
-        try:
-            value = np.asarray(value, _numpy_type(dtype))
-        except (TypeError, ValueError, OverflowError) as e:
-            raise BarewaveError(f"{what}: no array of {_TYPES[dtype][0]} can be made of it: {e}") from None
+        value = _converted(value, what, dtype)
     shape = np.shape(value)
     # ascontiguousarray turns scalars into vectors
     return np.ascontiguousarray(value).reshape(shape)
 
 
-def _raw(array: np.ndarray, what: str):
-    """An array as the native half takes it."""
+def _raw(array: np.ndarray, what: str, declared: str | None = None):
+    """An array as the native half takes it. Where ml_dtypes is not installed, plain bits are what is ``declared``."""
     own = _BY_NUMPY.get(array.dtype.name)
+    if declared not in (None, "string", own) and array.dtype == _numpy_type(declared):
+        own = declared
     if own is None or not array.dtype.isnative:
         raise BarewaveError(f"{what}: arrays of {array.dtype} have no counterpart in ONNX; convert it with .astype()")
     return own, list(array.shape), array.ctypes.data, array.nbytes
@@ -113,10 +145,14 @@ def _raw(array: np.ndarray, what: str):
 
 def _strings(array: np.ndarray, what: str):
     """Strings as the native half takes them: of an array of ``str``, or of objects, or of UTF-8 ``bytes``."""
-    texts = [t.decode() if isinstance(t, bytes) else t for t in array.ravel().tolist()]
-    wrong = next((t for t in texts if not isinstance(t, str)), None)
-    if wrong is not None:
-        raise BarewaveError(f"{what}: an element is of type {type(wrong).__name__}; numbers or strings are needed")
+    try:
+        texts = [t.decode() if isinstance(t, bytes) else t for t in array.ravel().tolist()]
+        wrong = next((t for t in texts if not isinstance(t, str)), None)
+        if wrong is not None:
+            raise BarewaveError(f"{what}: an element is of type {type(wrong).__name__}; numbers or strings are needed")
+        "".join(texts).encode()
+    except UnicodeError as e:
+        raise BarewaveError(f"{what}: an element is no UTF-8 text: {e}") from None
     return list(array.shape), texts
 
 
@@ -126,7 +162,10 @@ def _source(model):
         return None, bytes(model)
     if hasattr(model, "SerializeToString"):  # onnx.ModelProto
         return None, model.SerializeToString()
-    return os.fspath(model), None
+    try:
+        return os.fspath(model), None
+    except TypeError:
+        raise BarewaveError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}") from None
 
 
 def _code(code) -> bytes:
@@ -307,6 +346,8 @@ class InferenceSession:
         """Runs the model once: arrays by input's name; gives arrays in the order of ``output_names`` (all for None), and lists of
         dictionaries for what ZipMap makes."""
         names = [i.name for i in self._inputs]
+        if not isinstance(input_feed, Mapping):
+            raise BarewaveError(f"inputs are a dictionary of arrays by name, not {type(input_feed).__name__}")
         missing = [i for i in self._inputs if i.name not in input_feed]
         if missing:
             wanted = ", ".join(f"{i.name} {i.type} {i.shape}" for i in missing)
@@ -322,13 +363,14 @@ class InferenceSession:
         arrays = [_array(input_feed[n], f"input {n}", self._types[n]) for n in names]
         raw = []
         for n, a in zip(names, arrays):
-            text = a.dtype.kind in "OUS"
-            r = _strings(a, f"input {n}") if text else _raw(a, f"input {n}")
             declared = self._types[n]
+            text = a.dtype.kind in "OUST"
+            r = _strings(a, f"input {n}") if text else _raw(a, f"input {n}", declared)
             if declared is not None and ("string" if text else r[0]) != declared:
                 own = "str_" if declared == "string" else _TYPES[declared][0]
+                module = "numpy" if hasattr(np, own) else "ml_dtypes"
                 raise BarewaveError(
-                    f"input {n} is {a.dtype.name}, the model takes {own}: convert it with .astype(numpy.{own})"
+                    f"input {n} is {a.dtype.name}, the model takes {own}: convert it with .astype({module}.{own})"
                 )
             raw.append(r)
         results = self._native.run(raw)
