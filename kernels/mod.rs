@@ -43,7 +43,9 @@ mod reduce;
 mod regroup;
 mod rounds;
 mod scan;
+mod scatter;
 mod shares;
+mod sieve;
 mod sized;
 mod slices;
 mod small;
@@ -431,7 +433,8 @@ pub fn lower(
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
-        StepKind::TopK(best) => topk::lower(&cx, best.largest),
+        StepKind::TopK(best) => topk::lower(&cx, best),
+        StepKind::Scatter(s) => scatter::lower(&cx, s),
     };
     let mut kernels = kernels.map_err(unsupported)?;
     for k in &mut kernels {

@@ -205,7 +205,12 @@ pub(super) fn is_dense(graph: &FusedGraph, a: &Access, width: usize) -> bool {
 
 /// So many neighbours leave enough workitems.
 pub(super) fn enough(cx: &Cx, width: usize) -> bool {
-    width <= 4 || cx.step.output.view.len() / width >= FEW * cx.target.cus() as usize
+    width <= 4 || many(cx, width)
+}
+
+/// So many neighbours leave every compute unit several waves.
+pub(super) fn many(cx: &Cx, width: usize) -> bool {
+    cx.step.output.view.len() / width >= FEW * cx.target.cus() as usize
 }
 
 /// How much each workitem computes.

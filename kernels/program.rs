@@ -3,9 +3,9 @@
 //! Values are registers, variables are registers that loops write again, loops are loop nodes with a scalar counter. Lanes
 //! behind the last element run the program of the last one and store nothing.
 //!
-//! Programs without loops are run for neighbours of the last dimension together where all that they read is the same for these or
-//! lies side by side ([`Along`]): what does not depend on that coordinate is computed once, and memory is read and written as widely
-//! as elementwise kernels do.
+//! Programs are run for neighbours of the last dimension together where all that they read is the same for these or
+//! lies side by side ([`Along`]), and where these take the same rounds of every loop: what does not depend on that coordinate is computed
+//! once, and memory is read and written as widely as elementwise kernels do.
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
@@ -17,6 +17,9 @@ use crate::graph::kinds::program::{Source, Statement};
 use crate::mir::{Gen, Part, Type};
 
 const WORKGROUP: u32 = 256;
+
+/// Bytes of an operand that a lane reads side by side, at most.
+const MOST_LOADED: usize = 32;
 
 pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let dims = cx.step.output.view.dims.clone();
@@ -35,18 +38,20 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
         *c = w.b.mul(*c, width as u32);
     }
     let mut vars = Vec::with_capacity(program.vars.len());
-    for t in &program.vars {
-        vars.push(match kind(*t) {
+    for (t, same) in program.vars.iter().zip(&along.vars) {
+        let dwords = match kind(*t) {
             Kind::Bool => return Err(Reason::Operation { op: "a variable".into(), dtype: crate::tensor::DType::Bool }),
-            Kind::Long { .. } | Kind::Double => w.b.v(2),
-            _ => w.b.v(1),
-        });
+            Kind::Long { .. } | Kind::Double => 2,
+            _ => 1,
+        };
+        let count = if *same { 1 } else { width };
+        vars.push((0..count).map(|_| w.b.v(dwords)).collect());
     }
     let mut run = Run {
         cx,
         program,
         width,
-        along,
+        along: along.values,
         values: vec![Vec::new(); program.values.len()],
         vars,
         coords: coords.clone(),
@@ -95,12 +100,14 @@ impl Along {
     const UNKNOWN: Along = Along { step: None, every: 1, multiple: 1, round: 0 };
     const SAME: Along = Along { step: Some(0), ..Along::UNKNOWN };
 
-    /// The values of a program without loops, for so many neighbours.
-    fn of(program: &Program, last: Option<usize>, width: i64) -> Vec<Along> {
+    /// The values of a program for so many neighbours, of variables of which some are the same for all.
+    fn of(program: &Program, vars: &[bool], last: Option<usize>, width: i64) -> Vec<Along> {
         let mut found: Vec<Along> = Vec::with_capacity(program.values.len());
         for (source, _) in &program.values {
             let at = |v: Val| found[v.index()];
             let next = match *source {
+                Source::Round => Along::SAME,
+                Source::Get(var) if vars[var.0 as usize] => Along::SAME,
                 Source::Coordinate(d) if Some(d) == last => Along { step: Some(1), multiple: width, ..Along::UNKNOWN },
                 Source::Coordinate(_) => Along::SAME,
                 Source::Load { at: place, .. } if at(place).step == Some(0) => Along::SAME,
@@ -149,36 +156,81 @@ impl Along {
     }
 }
 
-/// How many neighbours go together, and how values change between them.
-fn neighbours(cx: &Cx, program: &Program) -> (usize, Vec<Along>) {
+/// How a program runs for neighbours.
+struct Neighbours {
+    values: Vec<Along>,
+    /// The variables that are the same for all.
+    vars: Vec<bool>,
+}
+
+impl Neighbours {
+    /// So many of them.
+    fn of(program: &Program, last: Option<usize>, width: i64) -> Neighbours {
+        let mut vars = vec![true; program.vars.len()];
+        loop {
+            let values = Along::of(program, &vars, last, width);
+            let before = vars.clone();
+            differing(&program.body, &values, &mut vars);
+            if vars == before {
+                return Neighbours { values, vars };
+            }
+        }
+    }
+
+    /// They take the same rounds of all loops.
+    fn stay_together(&self, body: &[Statement]) -> bool {
+        let same = |v: &Val| self.values[v.index()].step == Some(0);
+        body.iter().all(|s| match s {
+            Statement::Let(_) | Statement::Set(..) => true,
+            Statement::Repeat { body, .. } => self.stay_together(body),
+            Statement::While { first, body, again } => same(first) && same(again) && self.stay_together(body),
+        })
+    }
+}
+
+/// Notes which variables get values that are not the same for all neighbours.
+fn differing(body: &[Statement], values: &[Along], vars: &mut [bool]) {
+    for s in body {
+        match s {
+            Statement::Let(_) => {}
+            Statement::Set(var, v) => vars[var.0 as usize] &= values[v.index()].step == Some(0),
+            Statement::Repeat { body, .. } | Statement::While { body, .. } => differing(body, values, vars),
+        }
+    }
+}
+
+/// How many neighbours go together, and how these run the program.
+fn neighbours(cx: &Cx, program: &Program) -> (usize, Neighbours) {
     let out = &cx.step.output.view;
-    let straight = program.body.iter().all(|s| matches!(s, Statement::Let(_)));
-    let mut width = if straight { 16 / cx.dtype(Arg::Output).size() } else { 1 };
+    let loops = program.body.iter().any(|s| matches!(s, Statement::Repeat { .. } | Statement::While { .. }));
+    let mut width = 16 / cx.dtype(Arg::Output).size();
     while width > 1 {
-        let along = Along::of(program, out.rank().checked_sub(1), width as i64);
+        let along = Neighbours::of(program, out.rank().checked_sub(1), width as i64);
         let together = |source: &Source| match *source {
             Source::Load { operand, at, .. } => {
-                let (a, view, t) = (along[at.index()], &cx.step.inputs[operand].view, cx.dtype(Arg::Input(operand)));
+                let a = along.values[at.index()];
+                let (view, t) = (&cx.step.inputs[operand].view, cx.dtype(Arg::Input(operand)));
                 let count = (width as i64 / a.every).max(1) as usize;
                 let dense = a.step == Some(1)
                     && a.multiple % count as i64 == 0
                     && view.len().is_multiple_of(count)
-                    && count * t.size() <= 16
+                    && count * t.size() <= MOST_LOADED
                     && (view.offset * t.size() as i64) % (count * t.size()).min(4) as i64 == 0;
                 a.step == Some(0) || dense
             }
             _ => true,
         };
         let fits = out.dims.last().is_some_and(|n| n.is_multiple_of(width))
-            && pointwise::enough(cx, width)
+            && if loops { pointwise::many(cx, width) } else { pointwise::enough(cx, width) }
             && pointwise::is_dense(cx.graph, &cx.step.output, width)
+            && along.stay_together(&program.body)
             && program.values.iter().all(|(source, _)| together(source));
         if fits {
             return (width, along);
         }
         width /= 2;
     }
-    (1, vec![Along::SAME; program.values.len()])
+    (1, Neighbours { values: vec![Along::SAME; program.values.len()], vars: vec![true; program.vars.len()] })
 }
 
 /// A program being written as a kernel.
@@ -190,7 +242,8 @@ struct Run<'a> {
     along: Vec<Along>,
     /// What is known of each value: of the first neighbour, where it is clear how it goes on, else of each.
     values: Vec<Vec<Value>>,
-    vars: Vec<Part>,
+    /// A variable of each neighbour, or one where it is the same for all.
+    vars: Vec<Vec<Part>>,
     coords: Vec<Option<Part>>,
     /// In a loop with a condition of its own: the lanes that are in it.
     active: Option<Part>,
@@ -226,31 +279,35 @@ impl Run<'_> {
                     };
                 }
                 Statement::Set(var, v) => {
-                    let (value, to) = (self.value(*v)?, self.vars[var.0 as usize]);
-                    let value = match (self.active, value) {
-                        (Some(m), Value::Pair(_)) => values::select(&mut w.b, m, value, Value::Pair(to)),
-                        (Some(m), Value::Word(_)) => {
-                            let new = value.reg(&mut w.b);
-                            Value::Word(w.b.select(m, new, to).into())
-                        }
-                        _ => value,
-                    };
-                    match value {
-                        Value::Pair(p) => (0..2).for_each(|i| w.b.copy_into(to.dword(i), p.dword(i))),
-                        Value::Word(x) => w.b.copy_into(to, x),
-                        Value::Mask(_) => {
-                            return Err(Reason::Operation {
-                                op: "a variable".into(),
-                                dtype: crate::tensor::DType::Bool,
-                            });
-                        }
-                    }
+                    let to = self.vars[var.0 as usize].clone();
+                    let values: Vec<Value> = (0..to.len()).map(|e| self.lane(w, *v, e)).collect::<Res<_>>()?;
+                    values.into_iter().zip(to).try_for_each(|(value, to)| self.set(w, to, value))?;
                 }
                 Statement::While { first, body, again } => self.lower_while(w, *first, body, *again)?,
                 Statement::Repeat { round, count, body } => reduce::scalar_loop(w, "repeat", *count, |w, i| {
                     self.values[round.index()] = vec![Value::Word(i.into())];
                     self.block(w, body)
                 })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a variable a value, in lanes that run.
+    fn set(&self, w: &mut Writer, to: Part, value: Value) -> Res<()> {
+        let value = match (self.active, value) {
+            (Some(m), Value::Pair(_)) => values::select(&mut w.b, m, value, Value::Pair(to)),
+            (Some(m), Value::Word(_)) => {
+                let new = value.reg(&mut w.b);
+                Value::Word(w.b.select(m, new, to).into())
+            }
+            _ => value,
+        };
+        match value {
+            Value::Pair(p) => (0..2).for_each(|i| w.b.copy_into(to.dword(i), p.dword(i))),
+            Value::Word(x) => w.b.copy_into(to, x),
+            Value::Mask(_) => {
+                return Err(Reason::Operation { op: "a variable".into(), dtype: crate::tensor::DType::Bool });
             }
         }
         Ok(())
@@ -326,7 +383,8 @@ impl Run<'_> {
             Source::Load { operand, at, checked } => self.load(w, operand, at, checked, 1)?[0],
             // A copy: the variable may change while the value lives.
             Source::Get(var) => {
-                let from = self.vars[var.0 as usize];
+                let vars = &self.vars[var.0 as usize];
+                let from = vars[e.min(vars.len() - 1)];
                 if from.len == 2 {
                     let p = w.b.v(2);
                     (0..2).for_each(|i| w.b.copy_into(p.dword(i), from.dword(i)));

@@ -1,15 +1,16 @@
-//! The best elements of lines: a team of lanes holds a piece of a line in registers, and finds one element a round, or sorts all of them.
+//! The best elements of lines: a team of lanes holds a piece of a line in registers, and finds one element a round, or all at once.
 //!
 //! Elements become keys, whole numbers of which a larger one is a better element and no two are equal: the order of the element's bits, and
 //! behind it its place, where the first counts. Floats of 16 bits leave so many zeros behind their bits as f32 that the place fits in the same
-//! word; others take one more than the element. Few of short pieces are found in rounds, in which registers are never written again: with
+//! word; others take one more than the element. Very few of short pieces are found in rounds, in which registers are never written again: with
 //! `below` one less than the key that was found last, `below - key` is smallest, without a sign, for the next one, and for all that were
-//! found before it is larger than `below`. Else a workgroup sorts ([`sorted`]).
+//! found before it is larger than `below`. Few are left by a wave's sieve ([`sieve`](super::sieve)); else a workgroup sorts ([`sorted`]).
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::reduce::{apply, literal, scalar_loop};
+use super::sieve::{Held, Sieve};
 use super::sorted::{self, Key, Team};
 use super::values::{self, Kind, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, pointwise};
@@ -17,7 +18,7 @@ use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::TopK;
 use crate::mir::{Builder, Gen, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::{Target, op};
+use barewave_isa::op;
 
 const WORKGROUP: u32 = 256;
 
@@ -28,13 +29,16 @@ const HELD: usize = sorted::EACH as usize;
 const PLACE: u32 = 0x1fff;
 const _: () = assert!(TopK::LONGEST <= PLACE as usize);
 
-/// As many of the best are found in rounds: more are sooner sorted, by the cycle model of pieces of 300 to 1024 on six targets.
-fn most_rounds(target: Target, t: DType) -> usize {
-    match (target.info().wave_size, is_word(t)) {
-        (64, _) => 44,
-        (_, true) => 56,
-        (_, false) => 48,
-    }
+/// Rounds times elements that a lane of a wave would look at in each, of what is sooner found in rounds than by a sieve: by the cycle model of pieces
+/// of 64 to 1024 on six targets.
+const SOON: usize = 16;
+
+/// How the best of a piece are found.
+#[derive(Clone, Copy, PartialEq)]
+enum Search {
+    Rounds,
+    Sieve,
+    Sort,
 }
 
 /// How a piece lies in its team.
@@ -47,8 +51,7 @@ struct Shape {
     loads: u32,
     /// Of so many neighbours, those of each piece, and how many pieces have one more.
     units: [u32; 2],
-    /// It is sorted.
-    sorted: bool,
+    search: Search,
 }
 
 impl Shape {
@@ -68,12 +71,13 @@ impl Shape {
         let loads = |team: u32| (units as u32).div_ceil(team);
         let split = [n / width / pieces, n / width % pieces].map(|u| u as u32);
         debug_assert!(k * pieces <= n);
-        let (short, _) = TopK::IN_ROUNDS;
-        let sorted = t.size() > 4 || longest > short || k > most_rounds(cx.target, t);
-        if sorted {
+        if !TopK::few(t, k) {
             let least = (longest.div_ceil(HELD) as u32).next_power_of_two();
             let team = if loads(least) as usize * width > HELD { 2 * least } else { least };
-            return Ok(Shape { width, team, loads: loads(team), units: split, sorted });
+            return Ok(Shape { width, team, loads: loads(team), units: split, search: Search::Sort });
+        }
+        if k * longest.div_ceil(wave as usize) > SOON {
+            return Ok(Shape { width, team: wave, loads: loads(wave), units: split, search: Search::Sieve });
         }
         let most = wave;
         let lanes = (cx.target.cus() * 4 * most) as usize;
@@ -84,7 +88,7 @@ impl Shape {
         {
             team *= 2;
         }
-        Ok(Shape { width, team, loads: loads(team), units: split, sorted })
+        Ok(Shape { width, team, loads: loads(team), units: split, search: Search::Rounds })
     }
 }
 
@@ -230,14 +234,104 @@ impl Rounds {
     }
 }
 
-pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
+/// Where results go.
+struct Results<'a> {
+    cx: &'a Cx<'a>,
+    best: TopK,
+    /// The line's first element, and that of what says where its elements were before.
+    line: Offset,
+    origins: Option<Offset>,
+    /// Coordinates of the line and of the piece, and behind them that of the result.
+    coords: Vec<Option<Part>>,
+    /// The piece's first element.
+    start: Option<Part>,
+    /// The lanes whose line is there.
+    present: Option<Part>,
+    k: u32,
+    /// Keys are of one word.
+    word: bool,
+}
+
+impl Results<'_> {
+    /// What each lane of a team of so many has, from result `from` on.
+    fn give_of_each(&mut self, w: &mut Writer, kept: Part, member: Part, [from, team]: [u32; 2]) -> Res<()> {
+        let number = w.b.add(member, from);
+        let ranked = (self.k - from < team).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[self.k.into(), number.into()]));
+        self.give(w, kept, number, ranked)
+    }
+
+    /// The key whose last word it is, as the result of this number, of lanes that have one.
+    fn give(&mut self, w: &mut Writer, kept: Part, number: Part, ranked: Option<Part>) -> Res<()> {
+        let cx = self.cx;
+        let place = if self.word {
+            let low = w.b.and(kept, PLACE);
+            w.b.sub(PLACE, low)
+        } else {
+            w.b.generic(Gen::Not.of(Type::B32), &[kept.into()])
+        };
+        let place = self.start.map_or(place, |s| w.b.add(s, place));
+        let last = w.b.to_vector(self.k - 1);
+        let at_most = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
+        if let Some(number) = self.coords.last_mut() {
+            *number = (self.k > 1).then_some(at_most);
+        }
+        let inside = match (self.present, ranked) {
+            (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
+            (x, y) => x.or(y),
+        };
+        let masked = |w: &mut Writer, mut at: Offset| {
+            if let Some(inside) = inside {
+                let reg = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(inside, reg));
+            }
+            at
+        };
+        // An element of an operand's line.
+        let of_line = |w: &mut Writer, operand: usize, line: Offset| -> Res<Value> {
+            let (arg, view) = (Arg::Input(operand), &cx.step.inputs[operand].view);
+            let t = cx.dtype(arg);
+            let along = w.b.mul(place, (view.strides[view.rank() - 1] * t.size() as i64) as u32);
+            let at = address::add(&mut w.b, line, Offset { reg: Some(along), imm: 0 });
+            let (at, buf) = (masked(w, at), w.buffer(cx, arg)?);
+            Ok(values::load(&mut w.b, t, buf, at))
+        };
+        let element = if self.best.elements { Some(of_line(w, 0, self.line)?) } else { None };
+        let acc = match self.best.origins_operand().zip(self.origins) {
+            Some((operand, line)) => of_line(w, operand, line)?,
+            None => Value::Word(place.into()),
+        };
+        let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
+        for i in epilogue::operands(cx) {
+            operands[i] = pointwise::load(w, cx, i, &self.coords, 1, &mut known)?;
+        }
+        let input = |i: u32| operands[i as usize][0];
+        let result = expr::eval(&mut w.b, &cx.step.expr, &input, Some(acc))?;
+        let results = [Some((Arg::Output, result)), element.map(|x| (Arg::Input(1), x))];
+        for (arg, x) in results.into_iter().flatten() {
+            let (t, buf) = (cx.dtype(arg), w.buffer(cx, arg)?);
+            let at = address::offset(&mut w.b, cx.view(arg), t.size(), &self.coords);
+            let at = masked(w, at);
+            values::store(&mut w.b, t, buf, at, x);
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let (input, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
     let (outer, t) = (input.rank() - 1, cx.dtype(Arg::Input(0)));
     let [.., pieces, k] = out.dims[..] else { return Err(Reason::Malformed("no pieces")) };
     let count: usize = out.dims[..=outer].iter().product();
     let shape = Shape::of(cx, count)?;
     let (team, width) = (shape.team, shape.width as u32);
-    let workgroup = if shape.sorted { team.max(cx.target.info().wave_size) } else { WORKGROUP };
+    let wave = cx.target.info().wave_size;
+    let (units, loads) = (shape.units[0] as usize, shape.loads as usize);
+    let sieve = Sieve::new(k, units, loads, shape.width, if is_word(t) { 1 } else { 2 }, wave);
+    let workgroup = match shape.search {
+        Search::Rounds => WORKGROUP,
+        Search::Sieve => wave * sieve.waves(count, cx.target),
+        Search::Sort => team.max(wave),
+    };
     let mut w = cx.kernel(workgroup);
     let index = pointwise::linear_index(&mut w.b);
     let member = w.b.and(index, team - 1);
@@ -259,10 +353,14 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         }
     }
     let stride = input.strides[outer] * t.size() as i64;
-    let place = address::offset_of_dims(&mut w.b, input, t.size(), &coords[..outer], 0..outer, true);
+    let base = address::offset_of_dims(&mut w.b, input, t.size(), &coords[..outer], 0..outer, true);
+    let origins = best.origins_operand().map(|i| {
+        let view = &cx.step.inputs[i].view;
+        address::offset_of_dims(&mut w.b, view, DType::I32.size(), &coords[..outer], 0..outer, true)
+    });
     let unit = first.map_or(member, |f| w.b.add(f, member));
     let along = w.b.mul(unit, (stride * i64::from(width)) as i32);
-    let place = address::add(&mut w.b, place, Offset { reg: Some(along), imm: 0 });
+    let place = address::add(&mut w.b, base, Offset { reg: Some(along), imm: 0 });
     let buf = w.buffer(cx, Arg::Input(0))?;
     let from_member = w.b.mul(member, width);
     let mut loaded: Vec<(Vec<Value>, Option<Part>)> = Vec::new();
@@ -284,16 +382,17 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         }
         loaded.push((values::load_some(&mut w.b, t, buf, at, width), inside));
     }
-    let mut keys: Vec<Key> = Vec::new();
+    let (mut keys, mut numbers): (Vec<Key>, Vec<u32>) = Default::default();
     for (l, (values, inside)) in (0..).zip(loaded) {
         for (v, x) in (0..).zip(values) {
-            let mut key = code(&mut w, t, x, largest)?;
+            let mut key = code(&mut w, t, x, best.largest)?;
             let own = l * team * width + v;
+            numbers.push(own);
             if is_word(t) {
                 let low = w.b.sub(PLACE - own, from_member);
                 let high = w.b.and(key[0], !PLACE);
                 key = vec![w.b.generic(Gen::Or.of(Type::B32), &[high.into(), low.into()])];
-            } else {
+            } else if shape.search != Search::Sieve {
                 key.insert(0, w.b.sub(u32::MAX - own, from_member));
             }
             if let Some(mask) = inside {
@@ -306,52 +405,32 @@ pub(super) fn lower(cx: &Cx, largest: bool) -> Res<Vec<Kernel>> {
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
     coords.push(None);
     let start = first.map(|f| w.b.mul(f, width));
-    let mut rounds = None;
-    let mut in_order = Vec::new();
-    if shape.sorted {
-        let none = w.b.to_vector(0u32);
-        let words = keys[0].len();
-        keys.resize(HELD, vec![none; words]);
-        in_order = Team { lanes: team, workgroup, member }.sort(&mut w, keys, k as u32)?;
-    } else {
-        rounds = Some(Rounds::new(&mut w, keys, team, member)?);
-    }
-    for (turn, from) in (0..k as u32).step_by(team as usize).enumerate() {
-        let count = team.min(k as u32 - from);
-        let kept = match &rounds {
-            Some(rounds) => rounds.best(&mut w, count)?,
-            None => in_order[turn],
-        };
-        let place = if is_word(t) {
-            let low = w.b.and(kept, PLACE);
-            w.b.sub(PLACE, low)
-        } else {
-            w.b.generic(Gen::Not.of(Type::B32), &[kept.into()])
-        };
-        let place = start.map_or(place, |s| w.b.add(s, place));
-        let number = w.b.add(member, from);
-        let last = w.b.to_vector(k as u32 - 1);
-        let at_most = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
-        coords[outer + 1] = (k > 1).then_some(at_most);
-        let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
-        for i in epilogue::operands(cx) {
-            operands[i] = pointwise::load(&mut w, cx, i, &coords, 1, &mut known)?;
+    let mut results =
+        Results { cx, best: *best, line: base, origins, coords, start, present, k: k as u32, word: is_word(t) };
+    match shape.search {
+        Search::Sieve => {
+            let codes = keys.into_iter().map(|key| key[0]).collect();
+            let mut give =
+                |w: &mut Writer, kept: Part, number: Part, ranked: Part| results.give(w, kept, number, Some(ranked));
+            let held = Held { codes, numbers, first: from_member, member, give: &mut give };
+            sieve.run(&mut w, held, workgroup)?;
         }
-        let input = |i: u32| operands[i as usize][0];
-        let result = expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::Word(place.into())))?;
-        let dtype = cx.dtype(Arg::Output);
-        let buf = w.buffer(cx, Arg::Output)?;
-        let mut at = address::offset(&mut w.b, out, dtype.size(), &coords);
-        let ranked = (count < team).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(k as u32).into(), number.into()]));
-        let inside = match (present, ranked) {
-            (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
-            (x, y) => x.or(y),
-        };
-        if let Some(inside) = inside {
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(inside, reg));
+        Search::Sort => {
+            let none = w.b.to_vector(0u32);
+            let words = keys[0].len();
+            keys.resize(HELD, vec![none; words]);
+            let in_order = Team { lanes: team, workgroup, member }.sort(&mut w, keys, k as u32)?;
+            for (kept, from) in in_order.into_iter().zip((0..k as u32).step_by(team as usize)) {
+                results.give_of_each(&mut w, kept, member, [from, team])?;
+            }
         }
-        values::store(&mut w.b, dtype, buf, at, result);
+        Search::Rounds => {
+            let rounds = Rounds::new(&mut w, keys, team, member)?;
+            for from in (0..k as u32).step_by(team as usize) {
+                let kept = rounds.best(&mut w, team.min(k as u32 - from))?;
+                results.give_of_each(&mut w, kept, member, [from, team])?;
+            }
+        }
     }
     let workgroups = (count as u64 * u64::from(team)).div_ceil(u64::from(workgroup));
     Ok(vec![w.finish([workgroups as u32, 1, 1], (count * k) as u64)])

@@ -52,7 +52,7 @@ impl Uses {
 
     /// The lists that a step stands in.
     fn each(&mut self, step: &Step, mut change: impl FnMut(&mut Vec<usize>)) {
-        change(&mut self.writers[step.output.tensor.index()]);
+        step.written().for_each(|t| change(&mut self.writers[t.index()]));
         for t in step.inputs.iter().flat_map(|a| a.indirect.iter().map(|x| x.index).chain([a.tensor])) {
             change(&mut self.readers[t.index()]);
         }

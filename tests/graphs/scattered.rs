@@ -2,10 +2,12 @@
 
 use crate::support::agree::{close, finish, outputs};
 use crate::support::build::{Builder, int, ints, text};
+use barewave::compile::compile;
 use barewave::graph::fused::StepKind;
 use barewave::graph::view::dense_strides;
 use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
 
 const REDUCTIONS: [&str; 5] = ["none", "add", "mul", "max", "min"];
 
@@ -114,6 +116,67 @@ fn many_elements_are_scattered_in_their_order() {
     }
 }
 
+#[rustfmt::skip]
+const FEW: [Case; 7] = [
+    Case { shape: &[6, 40], idx: &[6, 1], axis: 1, narrow: &[6, 1], constant: false },
+    Case { shape: &[6, 40], idx: &[3, 40], axis: 0, narrow: &[3, 40], constant: false },
+    Case { shape: &[5, 12, 16], idx: &[5, 3, 16], axis: 1, narrow: &[1, 3, 1], constant: false },
+    Case { shape: &[5, 12, 16], idx: &[5, 3, 16], axis: 1, narrow: &[5, 3, 16], constant: true },
+    Case { shape: &[5, 12, 16], idx: &[4, 19, 13], axis: 1, narrow: &[4, 19, 13], constant: false },
+    Case { shape: &[5, 12, 16], idx: &[3, 12, 8], axis: 2, narrow: &[3, 12, 8], constant: false },
+    Case { shape: &[64, 2048], idx: &[64, 9], axis: 1, narrow: &[64, 9], constant: false },
+];
+
+#[test]
+fn few_elements_are_scattered_in_their_order() {
+    for (seed, case) in (50..).zip(&FEW) {
+        for reduction in REDUCTIONS {
+            elements(case, DType::F32, reduction, seed, 1e-5);
+        }
+        for dtype in [DType::F16, DType::I8, DType::I64, DType::Bool] {
+            elements(case, dtype, "none", seed, 0.0);
+        }
+    }
+}
+
+/// More than are looked at in front of each element, into so many lines that each is a workitem's.
+#[test]
+fn elements_of_many_lines_are_replaced_in_their_order() {
+    #[rustfmt::skip]
+    let cases = [
+        Case { shape: &[40, 2100], idx: &[17, 2100], axis: 0, narrow: &[17, 2100], constant: false },
+        Case { shape: &[40, 2100], idx: &[90, 2050], axis: 0, narrow: &[90, 1], constant: false },
+        Case { shape: &[2100, 30], idx: &[2100, 12], axis: 1, narrow: &[2100, 12], constant: false },
+        Case { shape: &[3, 20, 800], idx: &[3, 9, 760], axis: 1, narrow: &[1, 9, 760], constant: true },
+    ];
+    for (seed, case) in (70..).zip(&cases) {
+        for dtype in [DType::F32, DType::F16, DType::I8, DType::I64, DType::Bool] {
+            elements(case, dtype, "none", seed, 0.0);
+        }
+        elements(case, DType::F32, "add", seed, 1e-5);
+    }
+}
+
+/// Elements that lie side by side are one workitem's, whatever is looked for in front of them.
+#[test]
+fn neighbours_are_scattered_together() {
+    let launched = |shape: &[usize], idx: &[usize]| {
+        let mut b = Builder::new(18, 60);
+        let (data, updates) = (values(&mut b, DType::F32, shape), values(&mut b, DType::F32, idx));
+        let (x, u) = (b.input_of(data), b.input_of(updates));
+        let list = indices(&mut b, shape[1], idx[0] * idx[1]);
+        let i = b.input_of(HostTensor::from_i64(idx, &list));
+        let y = b.node("ScatterElements", &[&x, &i, &u], &[("axis", int(1))]);
+        finish(&mut b, "", &[y]);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let compiled = compile(&graph, Target::GFX906).unwrap();
+        let [launch] = &compiled.plan().launches[..] else { panic!("{} launches", compiled.plan().launches.len()) };
+        (launch.grid[0] * launch.block) as usize
+    };
+    assert_eq!(launched(&[64, 2048], &[64, 1]), 64 * 2048 / 4);
+    assert_eq!(launched(&[64, 2048], &[64, 9]), 64 * 2048 / 4, "with a loop");
+}
+
 #[test]
 fn many_elements_of_all_types_are_scattered() {
     let types = [DType::F16, DType::BF16, DType::F64, DType::I8, DType::I16, DType::I32, DType::I64, DType::U8];
@@ -162,8 +225,11 @@ fn many_slices_are_scattered_in_their_order() {
         slices(&[30, 6], 200, 1, reduction, seed);
         slices(&[5, 9, 3], 150, 2, reduction, seed);
         slices(&[5, 8], 199, 2, reduction, seed);
-        // Few of them, as ever.
-        slices(&[5, 9, 3], 7, 2, reduction, seed);
+        for count in [1, 3, 7, 8, 21] {
+            slices(&[5, 9, 3], count, 2, reduction, seed);
+            slices(&[40, 16], count, 1, reduction, seed);
+            slices(&[6, 8], count, 2, reduction, seed);
+        }
     }
 }
 

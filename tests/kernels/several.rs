@@ -2,9 +2,12 @@
 //! strict mode against the f64 interpreter of the fused graph, and that against sums and sorts written down here.
 
 use crate::support::agree::{close, finish, outputs};
-use crate::support::build::{Builder, int};
+use crate::support::build::{Builder, int, ints};
 use crate::support::drawn;
+use barewave::compile::compile;
+use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
 use std::f64::consts::PI;
 
 /// Element `k` of the transform of complex numbers.
@@ -232,6 +235,39 @@ fn running_products() {
     }
 }
 
+/// Workgroups of each launch of a model.
+fn workgroups(b: &Builder, target: Target) -> Vec<u32> {
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    compile(&graph, target).unwrap().plan().launches.iter().map(|l| l.grid.iter().product()).collect()
+}
+
+#[test]
+fn the_best_of_lines_take_a_launch_and_those_of_long_ones_two() {
+    for (shape, k, launches) in [([4, 4096], 8, 1), ([512, 64], 8, 1), ([1, 32000], 50, 2), ([16, 50257], 100, 2)] {
+        for target in [Target::GFX906, Target::GFX1100] {
+            let mut b = Builder::new(17, 14);
+            let (x, count) = (b.input(&shape), b.ints(&[k]));
+            let y = b.node_n("TopK", &[&x, &count], &[], 2);
+            finish(&mut b, "", &y);
+            assert_eq!(workgroups(&b, target).len(), launches, "{k} of {shape:?} on {target:?}");
+        }
+    }
+}
+
+/// A few lines whose elements lie apart: the last images of a network whose channels are normalised.
+#[test]
+fn few_columns_are_normalised_by_many_workgroups() {
+    let mut b = Builder::new(17, 15);
+    let x = b.input(&[1, 768, 7, 7]);
+    let x = b.node("Transpose", &[&x], &[("perm", ints(&[0, 2, 3, 1]))]);
+    let (scale, bias) = (b.weight(&[768]), b.weight(&[768]));
+    let y = b.node("LayerNormalization", &[&x, &scale, &bias], &[]);
+    finish(&mut b, "", &[y]);
+    outputs(&b, "columns", 1e-5);
+    let launches = workgroups(&b, Target::GFX1100);
+    assert!(launches.len() == 1 && launches[0] > 8, "{launches:?}");
+}
+
 /// Order of elements: zeros are equal, NaNs larger than all numbers.
 fn order(a: f64, b: f64) -> std::cmp::Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
@@ -240,7 +276,7 @@ fn order(a: f64, b: f64) -> std::cmp::Ordering {
 #[test]
 fn the_best_of_lines_are_found_by_teams() {
     // Teams of a lane, of rows, of waves, of several waves; whole lines, lines of odd lengths, along other axes, pieces even and not; in
-    // rounds and sorted, and merged.
+    // rounds, by a sieve and sorted, and merged; few values again and again, and many.
     let (f16, f32, bf16, i8) = (DType::F16, DType::F32, DType::BF16, DType::I8);
     let (f64, i64) = (DType::F64, DType::I64);
     let kinds = [
@@ -280,14 +316,25 @@ fn the_best_of_lines_are_found_by_teams() {
         ([2, 4999, 1], 1, 4999),
         ([1, 9000, 2], 1, 2500),
         ([1, 4097, 1], 1, 2048),
+        ([3, 4096, 1], 1, 128),
+        ([2, 9001, 1], 1, 100),
+        ([1, 8192, 2], 1, 8),
+        ([5, 1030, 1], 1, 60),
+        ([1, 5000, 1], 1, 1),
+        ([2, 2000, 1], 1, 33),
+        ([700, 260, 1], 1, 6),
+        ([1, 4161, 1], 1, 100),
+        ([1, 4097, 1], 1, 127),
     ];
     for (i, (shape, axis, k)) in shapes.into_iter().enumerate() {
         for (largest, dtype) in [0, 3, 8].map(|more| kinds[(i + more) % kinds.len()]) {
             let mut b = Builder::new(17, 13);
             let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
+            let many = dtype.size() >= 4 && (i + largest as usize).is_multiple_of(2);
             let data: Vec<f64> = (0..shape.iter().product())
                 .map(|_| match (b.below(90), dtype.is_float()) {
                     (n @ 0..6, true) => special[n],
+                    _ if many => b.below(1 << 20) as f64,
                     (n, true) => n as f64 - 40.0,
                     (n, false) => n as f64,
                 })

@@ -14,6 +14,7 @@ pub mod recurrent;
 mod reduce;
 mod scaled;
 mod scan;
+mod scatter;
 mod softmax;
 mod sparse;
 mod standardized;
@@ -31,6 +32,7 @@ pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use scaled::Scaled;
 pub use scan::Scan;
+pub use scatter::Scatter;
 pub use softmax::Softmax;
 pub use sparse::Sparse;
 pub use standardized::{MadeRows, Standardized};
@@ -92,6 +94,8 @@ pub enum StepKind {
     Recurrent(Recurrent),
     /// Places of the best elements of lines.
     TopK(TopK),
+    /// Elements that are replaced at places along an axis.
+    Scatter(Scatter),
 }
 
 /// The one place where a kind is looked up.
@@ -116,6 +120,7 @@ impl Deref for StepKind {
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
             StepKind::TopK(k) => k,
+            StepKind::Scatter(k) => k,
         }
     }
 }

@@ -16,18 +16,22 @@ use std::fmt;
 pub struct TopK {
     /// The largest are the best ones, else the smallest.
     pub largest: bool,
+    /// The next operand, of `O`'s dimensions and in0's type, becomes these elements.
+    pub elements: bool,
+    /// The last operand, an `i32` of in0's dimensions, says where its elements were before: `O` is that.
+    pub origins: bool,
 }
 
 impl TopK {
     /// Elements of a piece, at most.
     pub const LONGEST: usize = 4096;
 
-    /// Elements of a piece whose best ones are found one by one, at most, and how many of these.
-    pub const IN_ROUNDS: (usize, usize) = (1024, 48);
+    /// So many of the best of a piece are found by a wave without sorting, at most.
+    const FEW: usize = 128;
 
-    /// Whether the best `k` of so many elements are found one by one, not by sorting: no more than that, which 32 bits hold.
-    pub fn in_rounds(dtype: DType, elements: usize, k: usize) -> bool {
-        dtype.size() <= 4 && elements <= TopK::IN_ROUNDS.0 && k <= TopK::IN_ROUNDS.1
+    /// Whether a wave finds the best `k` of a piece, not a workgroup that sorts: no more than that, which 32 bits hold.
+    pub fn few(dtype: DType, k: usize) -> bool {
+        dtype.size() <= 4 && k <= TopK::FEW
     }
 
     /// Whether elements of a type are ranked.
@@ -39,6 +43,27 @@ impl TopK {
     pub fn piece(n: usize, pieces: usize, p: usize) -> [usize; 2] {
         let (each, more) = (n / pieces, n % pieces);
         [p * each + p.min(more), each + usize::from(p < more)]
+    }
+
+    /// The operand that says where elements were before.
+    pub(crate) fn origins_operand(&self) -> Option<usize> {
+        self.origins.then_some(1 + usize::from(self.elements))
+    }
+
+    /// The best of all pieces: where in memory each is, and where in its line.
+    fn best(&self, at: &Operands<'_>) -> Vec<(usize, usize)> {
+        let mut best = Vec::new();
+        let [.., pieces, k] = at.dims()[..] else { return best };
+        rows(at.view(0), 1, |line| {
+            let value = |i: &usize| at.data(0).get(line[*i]);
+            for p in 0..pieces {
+                let [first, count] = TopK::piece(line.len(), pieces, p);
+                let mut order: Vec<usize> = (first..first + count).collect();
+                order.sort_by(|a, b| self.order(value(a), value(b)));
+                best.extend(order[..k].iter().map(|i| (line[*i], *i)));
+            }
+        });
+        best
     }
 
     fn order(&self, a: Scalar, b: Scalar) -> Ordering {
@@ -56,11 +81,23 @@ impl Kind for TopK {
     }
 
     fn operands(&self) -> usize {
-        1
+        1 + usize::from(self.elements) + usize::from(self.origins)
+    }
+
+    fn filled(&self) -> &'static [usize] {
+        if self.elements { &[1] } else { &[] }
     }
 
     fn infer(&self, operands: &[Operand<'_>], rank: usize) -> Result<Option<Inferred>, Broken> {
         let (dtype, dims) = operands[0];
+        if let Some(operand) = self.origins_operand().map(|i| operands[i])
+            && operand != (DType::I32, dims)
+        {
+            return Err(Broken::Fit(format!("the places of {dims:?} are {} of {:?}", operand.0, operand.1)));
+        }
+        if let Some((t, _)) = self.elements.then(|| operands[1]).filter(|(t, _)| *t != dtype) {
+            return Err(Broken::Fit(format!("elements of type {dtype} become {t}")));
+        }
         let (Some(outer), true) = (dims.len().checked_sub(1), TopK::ranks(dtype) && rank == dims.len() + 1) else {
             return Err(Broken::Fit(format!("ranks {dtype} of {dims:?}")));
         };
@@ -70,6 +107,10 @@ impl Kind for TopK {
     }
 
     fn check(&self, step: &Step) -> Result<(), Broken> {
+        let elements = self.elements.then(|| &step.inputs[1].view.dims);
+        if let Some(dims) = elements.filter(|dims| **dims != step.output.view.dims) {
+            return Err(Broken::Fit(format!("elements are {dims:?} of {:?}", step.output.view.dims)));
+        }
         let (n, out) = (step.inputs[0].view.dims.last().copied().unwrap_or(0), &step.output.view.dims);
         match out[..] {
             [.., pieces, k] if k <= n / pieces && n.div_ceil(pieces) <= TopK::LONGEST => Ok(()),
@@ -81,24 +122,35 @@ impl Kind for TopK {
         (d + 2 < rank).then_some(Some(d))
     }
 
+    fn fill(&self, at: &Operands<'_>) -> Result<Vec<Data>, Error> {
+        if !self.elements {
+            return Ok(Vec::new());
+        }
+        let elements = self.best(at).into_iter().map(|(place, _)| at.data(0).get(place));
+        Ok(vec![match at.data(0) {
+            Data::Float(_) => Data::Float(elements.map(Scalar::as_f64).collect()),
+            Data::Int(_) => Data::Int(elements.map(Scalar::as_i64).collect()),
+        }])
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        let [.., pieces, k] = at.dims()[..] else { return Ok(None) };
-        let mut places: Vec<i64> = Vec::new();
-        rows(at.view(0), 1, |line| {
-            let value = |i: &usize| at.data(0).get(line[*i]);
-            for p in 0..pieces {
-                let [first, count] = TopK::piece(line.len(), pieces, p);
-                let mut order: Vec<usize> = (first..first + count).collect();
-                order.sort_by(|a, b| self.order(value(a), value(b)));
-                places.extend(order[..k].iter().map(|i| *i as i64));
-            }
+        let best = self.best(at).into_iter();
+        let Some(operand) = self.origins_operand() else {
+            return Ok(Some(Data::Int(best.map(|(_, i)| i as i64).collect())));
+        };
+        let n = at.view(0).dims.last().copied().unwrap_or(1);
+        let (mut origins, each) = (Vec::new(), at.dims().iter().rev().take(2).product::<usize>());
+        rows(at.view(operand), 1, |line| {
+            origins.extend(line.iter().map(|place| at.data(operand).get(*place).as_i64()));
         });
-        Ok(Some(Data::Int(places)))
+        let places = best.enumerate().map(|(j, (_, i))| origins[j / each * n + i]);
+        Ok(Some(Data::Int(places.collect())))
     }
 
     fn collapse(&self, _: &mut Step) {}
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "    largest {}", self.largest)
+        let TopK { largest, elements, origins } = self;
+        writeln!(f, "    largest {largest}, elements {elements}, origins {origins}")
     }
 }

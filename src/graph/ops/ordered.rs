@@ -60,7 +60,7 @@ pub(super) struct Updates {
 }
 
 /// The number in row-major order of an element at coordinates; those in dimensions of one element are not asked for.
-fn place(c: &mut Coder, at: &[Val], dims: &[usize]) -> Val {
+pub(super) fn place(c: &mut Coder, at: &[Val], dims: &[usize]) -> Val {
     let (at, dims): (Vec<Val>, Vec<usize>) =
         at.iter().copied().zip(dims.iter().copied()).filter(|(_, n)| *n != 1).unzip();
     c.place(&at, &dims)

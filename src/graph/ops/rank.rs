@@ -6,7 +6,7 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
-use crate::graph::fused::{Access, Coder, StepKind, TopK};
+use crate::graph::fused::{Access, Coder, Role, StepKind, Tensor, TopK};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -166,6 +166,14 @@ impl Lines {
         even.unwrap_or(fewest)
     }
 
+    /// Leaves the best of each of so many pieces, in their order.
+    fn keep(&mut self, cx: &mut Lowering<'_>, pieces: usize, best: &Best) {
+        let (places, elements) = topk(cx, self, pieces, best, DType::I32, true);
+        self.origins = Some(cx.stored_access(places));
+        self.data = elements.unwrap_or_else(|| self.data.clone());
+        self.n = pieces * best.k;
+    }
+
     /// Leaves the elements, so many of a line, that are at these places, in their order.
     fn take(&mut self, cx: &mut Lowering<'_>, places: Access, count: usize) {
         let dims = self.dims();
@@ -177,16 +185,40 @@ impl Lines {
     }
 }
 
-/// Where the best of each of so many pieces of lines are, in type `dtype` and one piece's behind the other's, by a kernel of their own.
-fn topk(cx: &mut Lowering<'_>, lines: &Lines, pieces: usize, &Best { k, largest }: &Best, dtype: DType) -> Lazy {
+/// Where the best of each of so many pieces of lines were, in type `dtype` and one piece's behind the other's, by a kernel of their own; and where it leaves
+/// these elements, if they are asked for.
+fn topk(
+    cx: &mut Lowering<'_>,
+    lines: &Lines,
+    pieces: usize,
+    &Best { k, largest }: &Best,
+    dtype: DType,
+    elements: bool,
+) -> (Lazy, Option<Access>) {
     let Lines { outer, n, inner, .. } = *lines;
-    let view = View { offset: lines.data.view.offset, ..View::dense(&[outer, n, inner]) };
     // The dimension goes last, and comes back afterwards.
-    let view = if inner == 1 { view.reshaped(&[outer, n]).unwrap_or(view) } else { view.permuted(&[0, 2, 1]) };
-    let mut dims = view.dims[..view.rank() - 1].to_vec();
+    let of_line = |a: &Access| {
+        let view = View { offset: a.view.offset, ..View::dense(&[outer, n, inner]) };
+        let view = if inner == 1 { view.reshaped(&[outer, n]).unwrap_or(view) } else { view.permuted(&[0, 2, 1]) };
+        Access::new(a.tensor, view)
+    };
+    let mut operands = vec![of_line(&lines.data)];
+    let mut dims = operands[0].view.dims[..operands[0].view.rank() - 1].to_vec();
     dims.extend([pieces, k]);
-    let data = Access::new(lines.data.tensor, view);
-    let mut places = cx.produce(StepKind::TopK(TopK { largest }), vec![data], &dims, DType::I32);
+    let found = elements.then(|| {
+        let (name, shape) = (cx.output_name(0), vec![outer, pieces * k, inner]);
+        let dtype = cx.graph.tensor(lines.data.tensor).dtype;
+        let id = cx.graph.add_tensor(Tensor { name, dtype, shape: shape.clone(), role: Role::Intermediate });
+        let view = match inner {
+            1 => View::dense(&[outer, pieces, k]),
+            _ => View::dense(&[outer, pieces, k, inner]).permuted(&[0, 3, 1, 2]),
+        };
+        operands.push(Access::new(id, view));
+        Access::new(id, View::dense(&shape))
+    });
+    operands.extend(lines.origins.as_ref().map(of_line));
+    let kind = TopK { largest, elements, origins: lines.origins.is_some() };
+    let mut places = cx.produce(StepKind::TopK(kind), operands, &dims, DType::I32);
     if dtype != DType::I32 {
         let mut e = Expr::new();
         let place = e.push_acc(DType::I32);
@@ -194,7 +226,7 @@ fn topk(cx: &mut Lowering<'_>, lines: &Lines, pieces: usize, &Best { k, largest 
         places.expr = e.finish(place);
     }
     let places = if inner == 1 { places } else { cx.permute(places, &[0, 2, 3, 1]) };
-    places.reshaped(&[outer, pieces * k, inner])
+    (places.reshaped(&[outer, pieces * k, inner]), found)
 }
 
 /// What of a type is behind all others in order, or equal to the last of them.
@@ -210,6 +242,9 @@ fn last_of(t: DType, largest: bool) -> Scalar {
         (false, false) => ones as i64,
     })
 }
+
+/// Elements of a piece of a longer line, at least: in shorter ones the best are too large a share.
+const SHORT: usize = 1024;
 
 /// So many elements give every compute unit of a large chip several pieces.
 const MANY: usize = 1 << 20;
@@ -243,39 +278,42 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     if !TopK::ranks(dtype) {
         return Err(Reason::Type(format!("ranks type {dtype}; numbers are supported")));
     }
-    let places = if 2 * k > TopK::LONGEST && n > TopK::LONGEST {
-        sorted(cx, &mut lines, &wanted)
-    } else {
-        let (short, _) = TopK::IN_ROUNDS;
-        let mut longest = short;
-        // Short pieces take fewer steps, long ones leave less, and of few elements in fewer launches.
-        let few = outer * n * inner < MANY;
-        while longest < TopK::LONGEST && !TopK::in_rounds(dtype, longest, k) && (few || 4 * k > longest) {
-            longest *= 2;
+    if 2 * k > TopK::LONGEST && n > TopK::LONGEST {
+        let places = sorted(cx, &mut lines, &wanted);
+        if cx.wants(0) {
+            let values = found(cx, &lines.data, &places, lines.dims(), k);
+            cx.set(0, values.reshaped(&out));
         }
-        while lines.n > longest {
-            let pieces = pieces(lines.n, longest, !TopK::in_rounds(dtype, longest, k));
-            let places = topk(cx, &lines, pieces, &wanted, DType::I32);
-            let places = cx.stored_access(places);
-            lines.take(cx, places, pieces * k);
-        }
-        let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
-        let places = topk(cx, &lines, 1, &wanted, t);
-        cx.stored_access(places)
-    };
-    let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
-    if cx.wants(0) {
-        let values = found(cx, &lines.data, &places, lines.dims(), k);
-        cx.set(0, values.reshaped(&out));
+        let origins = match &lines.origins {
+            Some(from) => {
+                let from = found(cx, from, &places, lines.dims(), k).reshaped(&out);
+                cx.combine(vec![from], &out, |e, v| e.cast(v[0], DType::I64))?
+            }
+            None => Lazy::read(places, DType::I32).reshaped(&out),
+        };
+        cx.set(1, origins);
+        return Ok(());
     }
-    let origins = match &lines.origins {
-        Some(from) => {
-            let from = found(cx, from, &places, lines.dims(), k).reshaped(&out);
-            cx.combine(vec![from], &out, |e, v| e.cast(v[0], DType::I64))?
-        }
-        None => Lazy::read(places, t).reshaped(&out),
+    let sorting = !TopK::few(dtype, k);
+    // Of few elements lines go in fewer launches.
+    let longest = match outer * n * inner < MANY {
+        true if sorting => TopK::LONGEST,
+        // As long as what is left of it when each has its best.
+        true => (n * k).isqrt().clamp(SHORT, TopK::LONGEST),
+        false if sorting => (4 * k).next_power_of_two().clamp(SHORT, TopK::LONGEST),
+        false => TopK::LONGEST,
     };
-    cx.set(1, origins);
+    let most = if sorting { longest } else { TopK::LONGEST };
+    while lines.n > most {
+        let pieces = pieces(lines.n, longest, sorting);
+        lines.keep(cx, pieces, &wanted);
+    }
+    let (places, elements) = topk(cx, &lines, 1, &wanted, DType::I64, cx.wants(0));
+    let places = cx.stored_access(places);
+    cx.set(1, Lazy::read(places, DType::I64).reshaped(&out));
+    if let Some(elements) = elements {
+        cx.set(0, Lazy::read(elements, dtype).reshaped(&out));
+    }
     Ok(())
 }
 
@@ -288,7 +326,7 @@ pub(super) fn in_order(cx: &mut Lowering<'_>, data: Access, [outer, n, inner]: [
     let mut lines = Lines { data, outer, n, inner, origins: None };
     let pieces = if n > TopK::LONGEST { lines.divide(cx, false) } else { 1 };
     let mut wanted = Best { k: lines.n / pieces, largest: false };
-    let places = topk(cx, &lines, pieces, &wanted, DType::I32);
+    let (places, _) = topk(cx, &lines, pieces, &wanted, DType::I32, false);
     let (places, dims) = (cx.stored_access(places), lines.dims());
     let keys = cx.program(vec![lines.data, places], &dims, |c| {
         let (o, i, q) = (c.coord(0), c.coord(1), c.coord(2));
@@ -315,9 +353,7 @@ fn sorted(cx: &mut Lowering<'_>, lines: &mut Lines, wanted: &Best) -> Access {
     let &Best { k, largest } = wanted;
     let pieces = lines.divide(cx, largest);
     let mut run = lines.n / pieces;
-    let places = topk(cx, lines, pieces, &Best { k: run, largest }, DType::I32);
-    let places = cx.stored_access(places);
-    lines.take(cx, places, lines.n);
+    lines.keep(cx, pieces, &Best { k: run, largest });
     loop {
         let last = 2 * run >= lines.n;
         let left = if last { k } else { lines.n };

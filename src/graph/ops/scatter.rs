@@ -8,12 +8,19 @@ use super::rank::{around, extremum};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Node, Op, Scalar, Val};
-use crate::graph::fused::{Access, Coder, Scattered};
+use crate::graph::fused::{Access, Coder, Scatter, Scattered, StepKind};
+use crate::graph::kinds::program::Var;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::{DType, HostTensor};
+
+/// So many rows that replace others are looked at in front of each element: fewer launches are sooner done.
+const FEW_ROWS: usize = 4;
+
+/// So many lines that are replaced in are as many workitems' work.
+const MANY_LINES: usize = 2048;
 
 /// What an update does to what is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -57,6 +64,34 @@ impl Combine {
             Combine::Min => extremum(c, false, old, update),
         }
     }
+
+    /// The same of a variable, where an update is for it.
+    fn update(self, c: &mut Coder, var: Var, update: Val, hit: Val) {
+        let update = held(c, update);
+        let old = c.get(var);
+        let new = self.apply(c, old, update);
+        let new = c.select(hit, new, old);
+        c.set(var, new);
+    }
+}
+
+/// Updates whose memory is on its way together.
+const TOGETHER: usize = 8;
+
+/// Numbers below `count` in turn, each with what is read for it: several are read before the first one is used.
+fn in_turn<T>(c: &mut Coder, count: usize, read: impl Fn(&mut Coder, Val) -> T, used: impl Fn(&mut Coder, Val, T)) {
+    let some = |c: &mut Coder, first: Val, count: usize| {
+        let numbers: Vec<Val> = (0..count as i64).map(|i| c.plus(first, i)).collect();
+        let known: Vec<T> = numbers.iter().map(|u| read(c, *u)).collect();
+        numbers.into_iter().zip(known).for_each(|(u, x)| used(c, u, x));
+    };
+    c.repeat(count / TOGETHER, |c, round| {
+        let first = c.times(round, TOGETHER as i64);
+        some(c, first, TOGETHER);
+    });
+    let rest = count % TOGETHER;
+    let first = c.int((count - rest) as i64);
+    some(c, first, rest);
 }
 
 fn same_types(cx: &Lowering<'_>, data: ValueId, updates: ValueId, indices: ValueId) -> Res<()> {
@@ -87,19 +122,37 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         cx.pass(0, x);
         return Ok(());
     }
+    let (table, lines) = narrowed(cx, index, axis);
+    let bytes = [&shape, &idx].map(|dims| dims.iter().product::<usize>() * 8);
+    let small = bytes.iter().all(|b| *b < crate::graph::LARGEST);
+    let across = idx.iter().product::<usize>() / idx[axis];
+    if how == Combine::Replace
+        && idx[axis] > TOGETHER
+        && across >= MANY_LINES
+        && small
+        && everywhere(&cx.lazy(x)).is_none()
+    {
+        let mut places = table;
+        (0..idx.len()).filter(|d| lines[*d] < idx[*d]).for_each(|d| places.view.strides[d] = 0);
+        places.view.dims.clone_from(&idx);
+        let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
+        let y = cx.produce(StepKind::Scatter(Scatter { axis }), vec![data, places, updates], &shape, dtype);
+        let y = cx.stored(y);
+        cx.set(0, y);
+        return Ok(());
+    }
     if ordered::many(idx[axis], shape.iter().product()) {
-        let (table, lines) = narrowed(cx, index, axis);
         let order = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] }.order(cx);
         let (data, updates) = (given(cx, x), cx.operand_if(updates, View::is_dense));
         let y = Updates { data, shape, axis, updates, dims: idx, order, lines }.apply(cx, how);
         cx.set(0, y);
         return Ok(());
     }
-    let operands = [x, index, updates].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
-    let y = cx.program(operands, &shape, |c| {
+    let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
+    let y = cx.program(vec![data, table, updates], &shape, |c| {
         let at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
-        let place = c.place(&at, &shape);
-        let old = c.load(0, place);
+        let here = c.place(&at, &shape);
+        let old = c.load(0, here);
         let old = held(c, old);
         let now = c.var(old);
         // Other coordinates beyond those of the indices get no updates.
@@ -108,23 +161,26 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
             let inside = c.within(at[d], 0, idx[d] as i64);
             covered = Some(covered.map_or(inside, |m| c.and(m, inside)));
         }
-        c.repeat(idx[axis], |c, j| {
+        let read = |c: &mut Coder, operand: usize, place: Val| match covered {
+            Some(_) => c.load_checked(operand, place),
+            None => c.load(operand, place),
+        };
+        let update = |c: &mut Coder, j: Val| {
             let mut from = at.clone();
             from[axis] = j;
+            let place = ordered::place(c, &from, &lines);
+            let target = read(c, 1, place);
             let place = c.place(&from, &idx);
-            let target = if covered.is_some() { c.load_checked(1, place) } else { c.load(1, place) };
-            let target = c.cast(target, crate::tensor::DType::I32);
+            [target, read(c, 2, place)]
+        };
+        in_turn(c, idx[axis], update, |c, _, [target, update]| {
+            let target = c.cast(target, DType::I32);
             let target = c.wrapped(target, shape[axis]);
             let mut hit = c.eq(target, at[axis]);
             if let Some(m) = covered {
                 hit = c.and(hit, m);
             }
-            let update = if covered.is_some() { c.load_checked(2, place) } else { c.load(2, place) };
-            let update = held(c, update);
-            let old = c.get(now);
-            let new = how.apply(c, old, update);
-            let new = c.select(hit, new, old);
-            c.set(now, new);
+            how.update(c, now, update, hit);
         });
         let result = c.get(now);
         c.cast(result, dtype)
@@ -204,19 +260,23 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     let data = cx.operand_if(x, View::is_dense);
     // The row that update `u` is for.
     let target = |c: &mut Coder, operand: usize, u: Val| ordered::target(c, operand, u, row_dims);
-    let y = if how == Combine::Replace {
+    let y = if how == Combine::Replace && count > FEW_ROWS {
         // The last update of each row, then one read.
         let last = cx.program(vec![table], &[rows], |c| {
             let row = c.coord(0);
             let none = c.int(-1);
             let found = c.var(none);
-            c.repeat(count, |c, u| {
-                let to = target(c, 0, u);
-                let hit = c.eq(to, row);
-                let old = c.get(found);
-                let new = c.select(hit, u, old);
-                c.set(found, new);
-            });
+            in_turn(
+                c,
+                count,
+                |c, u| target(c, 0, u),
+                |c, u, to| {
+                    let hit = c.eq(to, row);
+                    let old = c.get(found);
+                    let new = c.select(hit, u, old);
+                    c.set(found, new);
+                },
+            );
             c.get(found)
         });
         let last = cx.stored_access(last);
@@ -239,16 +299,14 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
             let old = c.load(0, place);
             let old = held(c, old);
             let now = c.var(old);
-            c.repeat(count, |c, u| {
+            let update = |c: &mut Coder, u: Val| {
                 let to = target(c, 1, u);
-                let hit = c.eq(to, row);
                 let place = c.place(&[u, i], &[count, inner]);
-                let update = c.load(2, place);
-                let update = held(c, update);
-                let old = c.get(now);
-                let new = how.apply(c, old, update);
-                let new = c.select(hit, new, old);
-                c.set(now, new);
+                [to, c.load(2, place)]
+            };
+            in_turn(c, count, update, |c, _, [to, update]| {
+                let hit = c.eq(to, row);
+                how.update(c, now, update, hit);
             });
             let result = c.get(now);
             c.cast(result, dtype)

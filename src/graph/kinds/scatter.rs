@@ -1,0 +1,75 @@
+//! Elements that are replaced at places along an axis.
+
+use super::{Inferred, Kind, Operand};
+use crate::graph::expr::{Node, Op, Scalar};
+use crate::graph::fused::Step;
+use crate::graph::interpret::{Data, Error, Operands, each};
+use crate::graph::rules::Broken;
+use crate::tensor::DType;
+use std::fmt;
+
+/// `O` = in0, but for the element at `c` with in1's index at `c` along the axis, which is in2's element at `c`, for all `c`: of several for one place the last one
+/// along the axis. Negative indices count from the end; what is outside is left out. in1 and in2 have the same dimensions, which are no larger than
+/// those of `O` but along the axis. Nothing else is done to elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scatter {
+    /// The axis.
+    pub axis: usize,
+}
+
+impl Kind for Scatter {
+    fn name(&self) -> &'static str {
+        "scatter"
+    }
+
+    fn operands(&self) -> usize {
+        3
+    }
+
+    fn infer(&self, operands: &[Operand<'_>], rank: usize) -> Result<Option<Inferred>, Broken> {
+        let [(dtype, dims), (index, places), (updated, updates)] = operands[..] else {
+            return Err(Broken::TooFewOperands(3));
+        };
+        let inside = |d: usize| d == self.axis || updates[d] <= dims[d];
+        let alike = updates.len() == rank && places == updates && updated == dtype && self.axis < rank;
+        if !alike || !(0..rank).all(inside) || !matches!(index, DType::I32 | DType::I64) {
+            return Err(Broken::Fit(format!("{index}{places:?} and {updated}{updates:?} do not fit {dtype}{dims:?}")));
+        }
+        Ok(Some(Inferred::new(dtype, dims)))
+    }
+
+    fn check(&self, step: &Step) -> Result<(), Broken> {
+        if step.inputs.len() > 3 || !matches!(step.expr.nodes(), [Node { op: Op::Acc, .. }]) {
+            return Err(Broken::Layout("scattered elements are changed"));
+        }
+        Ok(())
+    }
+
+    fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
+        let mut all: Vec<Scalar> = Vec::with_capacity(at.dims().iter().product());
+        each(at.dims(), |c| all.push(at.element(0, c)));
+        let strides = crate::graph::view::dense_strides(at.dims());
+        let extent = at.dims()[self.axis] as i64;
+        each(&at.view(2).dims, |c| {
+            let index = at.element(1, c).as_i64();
+            let index = if index < 0 { index + extent } else { index };
+            if (0..extent).contains(&index) {
+                let place = |d: usize| if d == self.axis { index } else { c[d] as i64 };
+                let place: i64 = strides.iter().enumerate().map(|(d, s)| place(d) * s).sum();
+                all[place as usize] = at.element(2, c);
+            }
+        });
+        Ok(Some(match at.data(0) {
+            Data::Float(_) => Data::Float(all.into_iter().map(Scalar::as_f64).collect()),
+            Data::Int(_) => Data::Int(all.into_iter().map(Scalar::as_i64).collect()),
+        }))
+    }
+
+    fn collapse(&self, _: &mut Step) {
+        // Its dimensions have a meaning.
+    }
+
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    axis {}", self.axis)
+    }
+}
