@@ -68,4 +68,20 @@ fn the_python_package_is_built_as_the_command_is() {
     let other: Vec<_> =
         versions(&lock).into_iter().filter(|v| names.contains(v.0.as_str()) && !ours.contains(v)).collect();
     assert!(other.is_empty(), "other versions in tools/python/Cargo.lock: {other:?}");
+    // What a crate of ours depends on here and there; here also what its tests do.
+    let depends = |lock: &str| -> BTreeMap<String, BTreeSet<String>> {
+        let packages = lock.split("[[package]]").filter(|p| p.contains("name = \"barewave"));
+        let names = |p: &str| {
+            p.lines().filter_map(|l| Some(l.trim().strip_prefix('"')?.split(['"', ' ']).next()?.to_owned())).collect()
+        };
+        packages.map(|p| (p.split('"').nth(1).unwrap().to_owned(), names(p))).collect()
+    };
+    let (ours, theirs) = (depends(&read("Cargo.lock")), depends(&lock));
+    for (package, theirs) in theirs.iter().filter(|t| ours.contains_key(t.0)) {
+        let gone: Vec<&String> = theirs.difference(&ours[package]).collect();
+        assert!(
+            gone.is_empty(),
+            "{package} depends on {gone:?} only by tools/python/Cargo.lock: `cargo metadata` there writes it"
+        );
+    }
 }
