@@ -46,6 +46,8 @@ pub(super) struct Extents {
     pub in_rows: bool,
     /// Which operands transposing loads may bring, by tiles that end where these do: their lines lie along the width.
     pub transposed: [bool; 2],
+    /// The elements of the right operand come one by one, each in a register: its lines begin or end within words.
+    pub apart_right: bool,
     /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
     /// the width.
     pub lines: bool,
@@ -127,10 +129,8 @@ pub(super) struct Round {
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
 const WORTH: f64 = 0.95;
 
-/// Tiles are divided in equal shares where that saves so much: of narrow elements by matrix instructions more of the time is L2's and memory's;
-/// of others it takes less than estimated.
+/// Tiles of narrow elements are divided in equal shares where that saves so much: more of the time is L2's and memory's.
 const WORTH_DIVIDING: f64 = 0.96;
-const WORTH_DIVIDING_WIDE: f64 = 1.03;
 
 /// A way to multiply: estimated clocks, the tile, and how its depth is shared.
 type Timed = (f64, Tile, Split);
@@ -161,7 +161,7 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> 
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), min_n, 1);
         let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
-        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { WORTH_DIVIDING_WIDE };
+        let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { 1.0 };
         let divided = match min_n {
             1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
             _ => None,

@@ -120,6 +120,18 @@ impl Columns {
         plain && words && positions.is_multiple_of(4) && term.has_constant_weights(cx)
     }
 
+    /// An image is the right operand as it is, with lines that begin or end within words: its elements are loaded one by one.
+    fn comes_apart(self, cx: &Cx, conv: &Conv) -> bool {
+        let apart = |t: Term| {
+            let (x, size) = (t.x(cx), cx.dtype(Arg::Input(t.input)).size());
+            let positions: usize = x.dims[2..].iter().product();
+            let words =
+                [x.offset, x.strides[0], x.strides[1], positions as i64].iter().all(|n| (n * size as i64) % 4 == 0);
+            t.is_plain(cx) && !words
+        };
+        self == Columns::Image && Term::all(conv).into_iter().any(apart)
+    }
+
     /// How results are walked, of so many channels of a group.
     fn walk(self, cx: &Cx, rows: usize) -> Walk {
         let rank = cx.step.output.view.rank();
@@ -151,6 +163,7 @@ impl Columns {
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
             transposed: [false; 2],
+            apart_right: self.comes_apart(cx, conv),
             sparse: None,
             scaled: false,
             lines: self.has_lines(cx, conv),

@@ -24,7 +24,7 @@ use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Type, both_sign
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
-use barewave_isa::{Mods, Target};
+use barewave_isa::{Mods, Target, op};
 
 /// Bytes that the offset of an access to LDS reaches.
 const LDS_OFFSETS: u32 = 1 << 16;
@@ -46,6 +46,11 @@ pub(super) struct Walk {
 }
 
 impl Walk {
+    /// Columns of the results.
+    fn columns(&self, cx: &Cx) -> usize {
+        self.view(&cx.step.output.view).dims[self.n_dims.clone()].iter().product()
+    }
+
     /// An access as it is walked.
     fn view(&self, view: &View) -> View {
         let mut view = view.clone();
@@ -353,6 +358,8 @@ struct Accesses {
     inner: Vec<View>,
     /// So many neighbours of a row go together in all of them: four, two of 64 bits, or one.
     together: u32,
+    /// The same where a row does not end among them: rows may begin anywhere.
+    within: u32,
 }
 
 impl Accesses {
@@ -367,20 +374,20 @@ impl Accesses {
         };
         let inner: Vec<View> = views.iter().map(of).collect();
         let count = values::come_together(cx.dtype(Arg::Output));
-        let lie_together = |a: &Arg, v: &View| {
-            let t = cx.dtype(*a);
-            let words = match v.strides.last() {
-                Some(0) => true,
-                Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, cx.view(*a)),
-                _ => false,
-            };
-            words && values::come_together(t) == count
+        let lie_together = |(a, v): (&Arg, &View)| {
+            matches!(v.strides.last(), Some(0 | 1)) && values::come_together(cx.dtype(*a)) == count
         };
+        let in_words = |(a, v): (&Arg, &View)| {
+            let t = cx.dtype(*a);
+            v.strides.last() == Some(&0) || values::is_word_aligned(t, v) && values::is_word_aligned(t, cx.view(*a))
+        };
+        let all = || args.iter().zip(&inner);
+        let dense = inner.last().and_then(|v| v.strides.last()) == Some(&1) && all().all(lie_together);
         let last = inner[0].dims.last().copied().unwrap_or(1);
-        let all = last.is_multiple_of(count as usize)
-            && args.iter().zip(&inner).all(|(a, v)| lie_together(a, v))
-            && inner.last().and_then(|v| v.strides.last()) == Some(&1);
-        Accesses { args, views, inner, together: if all { count } else { 1 } }
+        let whole = dense && last.is_multiple_of(count as usize) && all().all(in_words);
+        let within = dense && inner[0].rank() == 1;
+        let [together, within] = [whole, whole || within].map(|go| if go { count } else { 1 });
+        Accesses { args, views, inner, together, within }
     }
 }
 
@@ -413,15 +420,54 @@ struct Plan {
 }
 
 /// Applies the step's expression to the accumulators, corrected where `levels` are known of their rows, and stores them. `outer` gives an
-/// access's offset from everything but rows and columns.
+/// access's offset from everything but rows and columns. Where neighbours go together but for those at the end of a row, the last tiles of rows
+/// store one by one, and all others several at a time.
 pub(super) fn store(
     w: &mut Writer,
     cx: &Cx,
-    (tile, sums): (&Tile, &Sums),
+    of: (&Tile, &Sums),
     walk: &Walk,
     first: (Part, Part),
     levels: Option<(&standardized::Rows, Levels)>,
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
+) -> Res<()> {
+    let Accesses { args, together, within, .. } = Accesses::of(cx, walk);
+    let (tile, columns) = (of.0, walk.columns(cx));
+    let vector = matches!(tile.form, Form::Vector { .. });
+    if within == together || !vector || levels.is_some() || columns < tile.n as usize {
+        let ends = !columns.is_multiple_of(tile.n as usize);
+        return store_tile(w, cx, of, walk, (first, levels), Columns { together, ends }, &mut outer);
+    }
+    args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
+    let (last, done) = (w.b.label(), w.b.label());
+    let end = w.b.add(first.1, tile.n);
+    w.b.branch_lt(columns as u32, end, last);
+    store_tile(w, cx, of, walk, (first, None), Columns { together: within, ends: false }, &mut outer)?;
+    w.b.emit(op::S_BRANCH, &[], &[Opnd::Block(done)]);
+    w.b.place(last, "last");
+    store_tile(w, cx, of, walk, (first, None), Columns { together, ends: true }, &mut outer)?;
+    w.b.place(done, "stored");
+    Ok(())
+}
+
+/// Columns of a tile.
+#[derive(Clone, Copy)]
+struct Columns {
+    /// So many neighbours are stored together.
+    together: u32,
+    /// Rows may end among them.
+    ends: bool,
+}
+
+/// Stores a tile.
+fn store_tile(
+    w: &mut Writer,
+    cx: &Cx,
+    (tile, sums): (&Tile, &Sums),
+    walk: &Walk,
+    (first, levels): ((Part, Part), Option<(&standardized::Rows, Levels)>),
+    Columns { together, ends }: Columns,
+    outer: &mut impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<()> {
     let regrouped = Rows::of(tile);
     let fragment = regrouped.as_ref().map_or_else(|| tile.fragment(), Rows::fragment);
@@ -429,8 +475,8 @@ pub(super) fn store(
     let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
     let (m, n) = (w.b.to_vector(m), w.b.to_vector(n));
-    let columns: usize = walk.view(&cx.step.output.view).dims[walk.n_dims.clone()].iter().product();
-    let Accesses { args, views, inner, together } = Accesses::of(cx, walk);
+    let columns = walk.columns(cx);
+    let Accesses { args, views, inner, .. } = Accesses::of(cx, walk);
     let dims = inner[0].dims.clone();
     // Neighbours of a row lie together in registers and in memory.
     let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));
@@ -450,8 +496,7 @@ pub(super) fn store(
     for p in &cols {
         let delta = col_of(p);
         let at = if delta > 0 { w.b.add(n, delta) } else { n };
-        let inside = (!columns.is_multiple_of(tile.n as usize))
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(columns as u32).into(), at.into()]));
+        let inside = ends.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(columns as u32).into(), at.into()]));
         let coords = super::address::coordinates(&mut w.b, at, &dims);
         col_coords.push((coords, inside));
         if let Some((rows, _)) = levels {

@@ -50,6 +50,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         in_rows: gemm::stores_together(cx, &walk(r, m)),
         sparse: sparse.map(|s| s.side),
         transposed,
+        apart_right: false,
         scaled: scaled(cx).is_some(),
         lines: along.into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }

@@ -239,9 +239,10 @@ fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
 /// Dwords that a workitem loads for a tile.
 fn loaded_words(tile: &Tile, e: &Extents) -> u32 {
     let widths = loaded_widths(tile, e);
-    let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k).sum();
+    let bytes = |o: usize| if o == 1 && e.apart_right { tile.types.bytes().max(4) } else { tile.types.bytes() };
+    let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k * bytes(o)).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
-    (cells * tile.types.bytes() / 4 + words) / tile.threads()
+    (cells / 4 + words) / tile.threads()
 }
 
 /// Every workitem has something to load of all operands, and a pass has a whole row.

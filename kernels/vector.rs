@@ -1,7 +1,7 @@
 //! Tiles of plain multiply-adds, or of dot products, of which each workitem owns some rows and columns.
 
 use super::choice::{Extents, Machine, Round, multiply_add};
-use super::tile::{Form, Tile, Types};
+use super::tile::{Form, Layout, Tile, Types};
 use crate::mir::dot_instruction;
 use barewave_isa::{Op, Target};
 
@@ -17,6 +17,17 @@ const VECTOR: [[u32; 4]; 9] = [
     [32, 32, 4, 4],
     [16, 64, 2, 8],
 ];
+
+/// Depths of a tile, in cells, the least first: one that is deeper takes more of a line that lies along k in a round, and meets less often.
+const DEPTHS: [u32; 3] = [LEAST, 16, 32];
+const LEAST: u32 = 8;
+
+/// What products take more for each further least depth: fewer workgroups have room beside each other, and hide less of what each moves at
+/// once. Fitted to the cycle model's times of 500 products on six targets.
+const DEEPER: f64 = 0.1;
+
+/// Most instructions of a workitem for the products of a round: more of them are more code, and hide no more.
+const MOST_PRODUCTS: u32 = 1024;
 
 /// Tiles of multiply-adds, or dot products where the target has them for the type.
 pub(super) fn candidates(
@@ -36,8 +47,12 @@ pub(super) fn candidates(
         Some(d) => busy(d.op) / f64::from(run),
         None => multiply_add(target, types.accumulate),
     };
-    let tiles = VECTOR.iter().map(|&[m, n, tm, tn]| {
-        (Tile { types, m, n, k: 8 * run, run, buffers: 2, form: Form::Vector { tm, tn, dot } }, tm, tn)
+    // Who gathers has a table of places for each k of a round; what comes one by one takes a register for each.
+    let depths = if min_n == 1 && !e.apart_right { &DEPTHS[..] } else { &[LEAST] };
+    let tiles = VECTOR.iter().flat_map(|t| depths.iter().map(move |cells| (t, *cells)));
+    let tiles = tiles.filter(|&(&[_, _, tm, tn], cells)| cells == LEAST || cells * tm * tn <= MOST_PRODUCTS);
+    let tiles = tiles.map(|(&[m, n, tm, tn], cells)| {
+        (Tile { types, m, n, k: cells * run, run, buffers: 2, form: Form::Vector { tm, tn, dot } }, tm, tn)
     });
     let fits = |(t, tm, tn): &(Tile, u32, u32)| t.n >= min_n && tm * tn * sum <= 128;
     let round = |(t, tm, tn): (Tile, u32, u32)| {
@@ -48,8 +63,9 @@ pub(super) fn candidates(
         let dwords = types.bytes().div_ceil(4);
         let vgprs =
             tm * tn * sum + 2 * (tm + tn) * dwords + (t.m + t.n) * t.k * types.stored_bytes() / 4 / threads + 16;
-        let products = f64::from(waves * tm * tn) * product;
-        let lds = 2 * (t.m + t.n) * t.k * types.bytes();
+        let deeper = f64::from(t.k / (LEAST * run) - 1) * DEEPER;
+        let products = f64::from(waves * tm * tn) * product * (1.0 + deeper);
+        let lds = 2 * (Layout::most(&t, t.m) + Layout::most(&t, t.n));
         let loaded = machine.loaded(&t, e);
         let (spread, meetings) = (false, 1);
         (
@@ -70,5 +86,5 @@ pub(super) fn candidates(
             },
         )
     };
-    tiles.filter(fits).map(round).collect()
+    tiles.filter(fits).map(round).filter(|(t, r)| t.k == LEAST * run || machine.holds(r, 0)).collect()
 }

@@ -184,6 +184,7 @@ fn extents(cx: &Cx) -> Extents {
         transposed: [false; 2],
         sparse: None,
         scaled: false,
+        apart_right: false,
         lines: false,
     }
 }

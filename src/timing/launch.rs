@@ -380,7 +380,13 @@ pub fn recorded(
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let starts: Vec<u64> = args.chunks(8).map(word).collect();
     let spread = Spread { grid, per_cu: resident(&chip, grid, occupancy, shared_cus).div_ceil(shared_cus) as u32 };
-    let moved = memory::traffic(&chip, &instrs, &groups, spread, &starts);
+    // An operand ends where the next one begins, or its memory does.
+    let end_of = |start: u64| {
+        let memory = device.allocation_of(start).map_or(u64::MAX, |(first, bytes)| first + bytes);
+        starts.iter().copied().filter(|s| *s > start).fold(memory, u64::min)
+    };
+    let bounds: Vec<_> = starts.iter().map(|start| *start..end_of(*start)).collect();
+    let moved = memory::traffic(&chip, &instrs, &groups, spread, &bounds);
     Ok(Recorded { chip, instrs, addresses, groups, grid, occupancy, shared_cus, starts, moved, approximations })
 }
 

@@ -214,6 +214,14 @@ impl Lots {
         some.map(|lot| lot.along.iter().zip(extents).map(|(a, n)| a.count(n)).product::<f64>() * lot.bytes).sum()
     }
 
+    /// A grid touches so many bytes of an operand at most.
+    pub fn bound(&mut self, operand: usize, extents: Extents, most: f64) {
+        let all = self.all(extents, Some(operand));
+        if all > most {
+            self.lots.iter_mut().filter(|lot| lot.operand == operand).for_each(|lot| lot.bytes *= most / all);
+        }
+    }
+
     /// Of what the first workgroup after `at_once` of a die touches, by operand, the share that these have touched. Dies take workgroups in turn.
     pub fn before(&self, operands: usize, at_once: u64, dies: u64, total: u64) -> Vec<f64> {
         let mut out = vec![0.0; operands];
@@ -402,6 +410,17 @@ mod tests {
         // Of each die a quarter.
         assert_eq!(both.before(2, 16, 4, 256), [0.0, 1.0]);
         assert_eq!(both.before(2, 256, 1, 256), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn no_more_of_an_operand_is_touched_than_there_is() {
+        let mut all = lots(&[(0, NONE, 3.0), (0, [Along::All; 3], 4.0), (1, NONE, 2.0)], [4, 1, 1]);
+        let extents = [4.0, 1.0, 1.0];
+        all.bound(0, extents, 16.0);
+        assert_eq!((all.all(extents, Some(0)), all.all(extents, Some(1))), (16.0, 8.0));
+        all.bound(0, extents, 8.0);
+        assert_eq!((all.all(extents, Some(0)), all.all(extents, Some(1))), (8.0, 8.0));
+        assert_eq!(all.lots[0].bytes / all.lots[1].bytes, 0.75);
     }
 
     #[test]

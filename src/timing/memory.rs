@@ -20,6 +20,7 @@ use crate::record::{Group, Level, Step, Trace};
 use crate::scattered::Scattered;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Bytes that a launch moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -266,8 +267,9 @@ pub struct Moved {
 }
 
 /// How a launch uses memory, from recorded workgroups: the first one, and those beside it in x and y (`BESIDE`), the next one in z, and the last ones along these
-/// where there are any. Operands begin at the given addresses.
-pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, starts: &[u64]) -> Moved {
+/// where there are any. Operands begin and end at the given addresses: what rounds that were left out stand for may lie behind their ends, but no launch
+/// touches more of an operand than there is.
+pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, bounds: &[Range<u64>]) -> Moved {
     let Some(first) = groups.first() else { return Default::default() };
     let base = touched(chip, instrs, &first.waves);
     let line = chip.l1_line;
@@ -303,12 +305,18 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
             found[axis] = touched.into_iter().map(|(at, lines)| Beside { at, shares: shares(at), lines }).collect();
         }
     }
-    let operands = Operands::new(starts, line);
+    let starts: Vec<u64> = bounds.iter().map(|b| b.start).collect();
+    let operands = Operands::new(&starts, line);
     let own: f64 = sides.iter().flat_map(|s| s.0.values()).sum::<f64>() * line;
     let scattered = Scattered::take(instrs, groups, &mut sides[0].0, &operands, line, spread.grid);
     // What is read by chance has its share of a cache.
     let share = scattered.own() / own.max(1.0);
-    let lots = sides.map(|(own, beside)| Lots::of(&own, &beside, &operands, line, spread.grid));
+    let mut lots = sides.map(|(own, beside)| Lots::of(&own, &beside, &operands, line, spread.grid));
+    for (lots, counts) in lots.iter_mut().zip(counts) {
+        for (n, bounds) in bounds.iter().enumerate() {
+            lots.bound(n, counts, lines_of(bounds, line) * line);
+        }
+    }
     let dies = (chip.dies as u64).max(1);
     let at_once = ((chip.cus as u64).max(1) * u64::from(spread.per_cu.max(1))).min(total);
     let [regular, stores] = [0, 1].map(|side| lots[side].all(counts[side], None));
@@ -356,6 +364,12 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
         operands: (0..starts.len()).map(|n| Operand { loads: part(0, n), stores: part(1, n) }).collect(),
         before: lots[0].before(starts.len(), at_once.div_ceil(dies), dies, total),
     }
+}
+
+/// Lines that an operand lies in.
+fn lines_of(bounds: &Range<u64>, line: f64) -> f64 {
+    let line = (line as u64).max(1);
+    (bounds.end.div_ceil(line).saturating_sub(bounds.start / line)) as f64
 }
 
 /// Lines that a workgroup asks for.

@@ -155,6 +155,27 @@ fn no_kernel_of_a_real_model_spills() {
     }
 }
 
+/// Of images whose rows end within words elements come one by one, each in a register.
+#[test]
+fn no_convolution_of_an_odd_image_spills() {
+    for (target, t) in [("gfx1100", DType::F16), ("gfx1100", DType::I8), ("gfx1201", DType::I8), ("gfx942", DType::F16)]
+    {
+        for [inputs, outputs] in [[512, 2048], [2048, 512]] {
+            let mut b = Builder::new(23, 7);
+            let values = |b: &mut Builder, shape: &[usize]| HostTensor::from_f64(t, shape, &b.random(shape).to_f64());
+            let (x, w) = (values(&mut b, &[1, inputs, 7, 7]), values(&mut b, &[outputs, inputs, 1, 1]));
+            let (x, w) = (b.input_of(x), b.constant(w));
+            let y = b.node(if t == DType::I8 { "ConvInteger" } else { "Conv" }, &[&x, &w], &[]);
+            b.output(&y);
+            let graph = graph::fuse(&b.model, &Options::default()).unwrap();
+            let (_, program) = session(&graph, target, false).unwrap();
+            for k in program.stats() {
+                assert_eq!(k.spills, 0, "{inputs} to {outputs} channels of {t} on {target}: {}", k.kernel);
+            }
+        }
+    }
+}
+
 #[test]
 fn of_1024_registers_kernels_use_those_that_operands_can_name() {
     let mut b = Builder::new(23, 7);

@@ -8,8 +8,12 @@ use crate::support::device;
 use crate::support::drawn;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
+use barewave::kernels::{Candidate, Considered, Tuned, Tuning, candidates};
+use barewave::runtime::EmulatedDevice;
 use barewave::tensor::{DType, HostTensor};
+use barewave::{Compiler, Session};
 use barewave_isa::Target;
+use std::sync::Arc;
 
 const TARGETS: [&str; 8] = ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
 
@@ -67,10 +71,22 @@ impl Product {
 
     /// Runs it on a target and compares every `stride`-th element. Gives the grid of its launch.
     fn check(&self, target: &str, seed: u64, stride: usize) -> [u32; 3] {
+        self.check_by(None, target, seed, stride)
+    }
+
+    /// The same by a tile.
+    fn check_by(&self, tile: Option<&Candidate>, target: &str, seed: u64, stride: usize) -> [u32; 3] {
         let [batches, m, n, k] = self.extents;
         let (graph, b, [x, y]) = self.graph(seed);
-        let (mut session, compiled) =
-            device::session(&graph, target, true).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
+        let chip = Target::parse(target).unwrap();
+        let mut tuning = Tuning::default();
+        if let Some(tile) = tile {
+            tuning.insert(considered(&graph, chip).product, Tuned::from(tile));
+        }
+        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiled = compiler.compile_graph(&graph).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
+        let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
+        let mut session = Session::new(device, &compiled).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
         let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
         let (got, x, y) = (got[0].to_f64(), x.to_f64(), y.to_f64());
         assert_eq!(got.len(), batches * m * n);
@@ -85,6 +101,60 @@ impl Product {
             assert!((got[i] - want).abs() <= most, "{target} {self:?}: {} instead of {want} at {i}", got[i]);
         }
         compiled.plan().launches[0].grid
+    }
+}
+
+/// The ways to compute a graph's first step.
+fn considered(graph: &FusedGraph, target: Target) -> Considered {
+    candidates(graph, &graph.steps[0], target, &Tuning::default()).unwrap()
+}
+
+/// Tiles of multiply-adds and dot products of which a round is deeper than the least, of rows and columns that they do not divide; of odd
+/// depths, and shared ones.
+#[test]
+fn deep_rounds_of_multiply_adds() {
+    for (i, target) in ["gfx803", "gfx900", "gfx906", "gfx1030", "gfx1100", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F32, DType::F16, DType::BF16, DType::I8, DType::F64].into_iter().enumerate() {
+            let chip = Target::parse(target).unwrap();
+            for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
+                let odd = (i + j + l) % 3;
+                let product = Product { extents: [1 + l % 2, 61 + 6 * odd, 70 - odd, 256 + odd], turned, dtype };
+                let all = considered(&product.graph(1).0, chip).candidates;
+                let rounds = |c: &&Candidate| c.tile[2] >= 16;
+                let mut found: Vec<&Candidate> = all.iter().filter(rounds).collect();
+                // The deepest ones, one of whole depths and one of shared ones.
+                found.sort_by_key(|c| std::cmp::Reverse(c.tile[2]));
+                let one = |shared: bool| found.iter().copied().find(|c| (c.parts > 1) == shared);
+                let some: Vec<&Candidate> = [one(false), one(true)].into_iter().flatten().collect();
+                assert!(some.len() == 2 || dtype != DType::F32, "{target} {dtype}: {all:?}");
+                for tile in some.into_iter().filter(|c| drawn(&format!("deep {target} {dtype} {turned:?} {c:?}"))) {
+                    product.check_by(Some(tile), target, (i + j) as u64, 3);
+                }
+            }
+        }
+    }
+}
+
+/// Rows of results that end among neighbours which are stored together: the last tiles of rows store theirs one by one.
+#[test]
+fn rows_that_end_among_neighbours() {
+    for (i, target) in ["gfx803", "gfx900", "gfx906", "gfx1030", "gfx1100", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F32, DType::F16, DType::BF16, DType::I8, DType::F64].into_iter().enumerate() {
+            for (l, columns) in [129, 131, 194, 262].into_iter().enumerate() {
+                let product = Product { extents: [1 + l % 2, 35, columns + 4 * i, 24], turned: [false; 2], dtype };
+                if drawn(&format!("ends among neighbours {target} {dtype} {columns}")) {
+                    product.check(target, j as u64, 1);
+                }
+            }
+        }
+        let (graph, ..) = Product { extents: [1, 512, 515, 64], turned: [false; 2], dtype: DType::F32 }.graph(1);
+        let of = Target::parse(target).unwrap();
+        let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "product");
+        let machine = barewave::passes::compile(kernels.unwrap()[0].function.clone()).unwrap();
+        let text = barewave::passes::listing::listing(&machine);
+        let stores = |names: [&str; 2]| names.iter().any(|n| text.contains(n));
+        assert!(stores(["buffer_store_dwordx4", "buffer_store_b128"]), "{target}:\n{text}");
+        assert!(stores(["buffer_store_dword ", "buffer_store_b32"]), "{target}:\n{text}");
     }
 }
 
