@@ -232,7 +232,7 @@ fn twins(graph: &FusedGraph, step: &Step, width: usize) -> Vec<Vec<Twin>> {
             let b = &step.inputs[j];
             tables[j].as_ref().is_some_and(|(other, list)| {
                 let place =
-                    |list: &[i64], first: usize| list[first..].iter().step_by(width).copied().collect::<Vec<_>>();
+                    |list: &[i64], first: usize| list.iter().skip(first).step_by(width).copied().collect::<Vec<_>>();
                 (a.tensor, &a.view, table.stride, table.extent) == (b.tensor, &b.view, other.stride, other.extent)
                     && others(a) == others(b)
                     && list.len() == entries.len()
