@@ -68,6 +68,9 @@ def group_query(folder):
         ("packed", 3, 0, 0, {"do_rotary": 1, "rotary_interleaved": 1}, True),
         ("window", 1, 9, 9, {"local_window_size": 4, "softcap": 5.0}, False),
         ("shared", 1, 4, 8, {"do_rotary": 1, "scale": 0.3}, False),
+        ("smooth", 3, 0, 0, {"smooth_softmax": 1}, False),
+        ("sinks", 3, 0, 0, {"do_rotary": 1, "local_window_size": 2}, False),
+        ("sinks_decode", 1, 6, 6, {}, True),
     ]
     for name, new, past, room, attributes, packed in cases:
         batch = 1 if name == "shared" else 2
@@ -87,6 +90,9 @@ def group_query(folder):
         if attributes.get("do_rotary"):
             names += ["cos", "sin"]
             weights = {"cos": cos, "sin": sin}
+        if "sinks" in name:
+            names += [""] * (11 - len(names)) + ["sinks"]
+            weights["sinks"] = floats(heads)
         node = helper.make_node(
             "GroupQueryAttention", names, ["y", "present_key", "present_value"], "attention", domain="com.microsoft",
             num_heads=heads, kv_num_heads=shared, **attributes,
@@ -210,6 +216,8 @@ def resizing(folder):
         )
         weights = {"sizes": np.array(shape, np.int64)}
         record(folder, f"resize_antialias_{mode}", [node], {"x": floats(1, 2, 24, 17)}, {"y": F}, weights)
+    scales = {"scales": np.array([1, 1, 1.7, 0.6], np.float32)}
+    record(folder, "resize_10", [helper.make_node("Resize", ["x", "scales"], ["y"])], {"x": floats(1, 1, 4, 6)}, {"y": F}, scales, 10)
 
 
 def classifiers(folder):

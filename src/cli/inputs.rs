@@ -9,7 +9,7 @@ use barewave::graph::Options;
 use barewave::onnx::Dim;
 use barewave::runtime::plan::Port;
 use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Npz, Source, Wanted, check_save, kind_of, save};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// An input of the model, as far as it is declared.
@@ -56,6 +56,19 @@ pub fn parse(texts: &[String]) -> Result<Vec<InputSpec>> {
         specs.push(spec);
     }
     Ok(specs)
+}
+
+/// All names that something is given for, those in archives too.
+pub fn given_names(specs: &[InputSpec], limit: Option<u64>) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for spec in specs {
+        match (&spec.name, &spec.source) {
+            (Some(name), _) => _ = names.insert(name.clone()),
+            (None, Source::File(path)) if kind_of(path) == "npz" => names.extend(Npz::open(path, limit)?.names()),
+            _ => {}
+        }
+    }
+    Ok(names)
 }
 
 impl Inputs {
@@ -124,7 +137,7 @@ impl Inputs {
                     // One number is a scalar, however it is wrapped.
                     let scalar = t.len() == 1 && d.shape.as_ref().is_some_and(Vec::is_empty);
                     let shape = if scalar { Vec::new() } else { t.shape().to_vec() };
-                    let fits = |dtype| if t.dtype() == dtype { Some(t.clone()) } else { t.as_integers(dtype) };
+                    let fits = |dtype| if t.dtype() == dtype { Some(t.clone()) } else { converted(t, dtype) };
                     let value = d.dtype.map_or(Some(t.clone()), fits).and_then(|t| t.reshaped(&shape).ok());
                     options.values.extend(value.map(|t| (name.clone(), t)));
                     options.shapes.insert(name.clone(), shape);
@@ -170,7 +183,13 @@ impl Inputs {
     }
 }
 
-/// An array as the input wants it, where nothing is lost: integers of another type, a scalar in brackets.
+/// The same numbers in another type; `None` where it does not have them all.
+fn converted(t: &HostTensor, to: DType) -> Option<HostTensor> {
+    t.as_integers(to).or_else(|| t.unwidened(to))
+}
+
+/// An array as the input wants it, where nothing is lost: integers of another type, floats that stand for a type that npy files
+/// do not have, a scalar in brackets.
 fn suited(t: HostTensor, wanted: &Wanted) -> HostTensor {
     let t = match t.reshaped(&[]) {
         Ok(scalar) if wanted.shape.is_empty() => scalar,
@@ -179,7 +198,7 @@ fn suited(t: HostTensor, wanted: &Wanted) -> HostTensor {
     if t.dtype() == wanted.dtype {
         return t;
     }
-    match t.as_integers(wanted.dtype) {
+    match converted(&t, wanted.dtype) {
         Some(converted) => {
             eprintln!(
                 "note: input '{}' is {}; the {} given for it were converted",

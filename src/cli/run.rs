@@ -163,6 +163,8 @@ pub fn run(args: &Args) -> Result {
         let mut model = load(&args.model, args.dtype)?;
         let reading = start.elapsed();
         check_names(args, model.graph.outputs.iter().map(|v| v.name.as_str()).collect())?;
+        let named = inputs::given_names(&specs, args.limits.asked_memory())?;
+        model.give_up_defaults(|name| named.contains(name));
         if args.strict {
             checks = IndexChecks::add(&mut model);
         }

@@ -202,6 +202,13 @@ impl Model {
         self.graph.nodes.insert(0, node);
     }
 
+    /// Makes inputs that the caller has to give of those that have an initializer, which is what they are otherwise, and for which
+    /// this holds.
+    pub fn give_up_defaults(&mut self, given: impl Fn(&str) -> bool) {
+        let names = self.graph.inputs.iter().map(|v| &v.name).filter(|n| given(n));
+        names.for_each(|n| _ = self.graph.initializers.remove(n));
+    }
+
     /// The inputs that the caller has to give: those without an initializer.
     pub fn required_inputs(&self) -> impl Iterator<Item = &ValueInfo> {
         self.graph.inputs.iter().filter(|v| !self.graph.initializers.contains_key(&v.name))

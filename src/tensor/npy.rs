@@ -73,6 +73,9 @@ fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, Problem> {
     let (order, name) = kind.split_at_checked(1).ok_or(Problem::Damaged("the header has an empty descr".into()))?;
     let kind = Kind::parse(name).ok_or_else(|| match name {
         "O" => Problem::Unsupported("arrays of Python objects are not read; save strings with .astype(str)".into()),
+        "V1" => Problem::Unsupported(
+            "it does not say which type of 8 bits or fewer it holds: save it with .astype(numpy.float32)".into(),
+        ),
         _ => Problem::Unsupported(format!("element type {kind} is not supported")),
     })?;
     let fortran = entry(&header, "fortran_order") == Some("True");
@@ -130,6 +133,8 @@ impl Kind {
         match name.split_at_checked(1)? {
             ("U", n) => width(n).map(Kind::Wide),
             ("S", n) => width(n).map(Kind::Narrow),
+            // What NumPy writes for bfloat16 of ml_dtypes.
+            ("V", "2") => Some(Kind::Number(DType::BF16)),
             _ => DType::ALL.into_iter().find(|&t| descr(t).is_some_and(|d| d[1..] == *name)).map(Kind::Number),
         }
     }
@@ -189,6 +194,20 @@ fn from_fortran(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
         }
     }
     out
+}
+
+impl HostTensor {
+    /// The numbers of an npy file in a type that NumPy does not know, for which such files have `f32`. `None` when NumPy knows the
+    /// type, or it does not have one of the numbers.
+    pub fn unwidened(&self, to: DType) -> Option<HostTensor> {
+        if self.dtype() != DType::F32 || descr(to).is_some() || to == DType::Str {
+            return None;
+        }
+        let numbers = self.to_f64();
+        let narrow = HostTensor::from_f64(to, self.shape(), &numbers);
+        let same = |(a, b): (&f64, f64)| *a == b || a.is_nan() && b.is_nan();
+        numbers.iter().zip(narrow.to_f64()).all(same).then_some(narrow)
+    }
 }
 
 /// The bytes of an npy file. Types that NumPy does not know (`bf16`, those of 8 bits and fewer) are written as `f32`.
@@ -341,6 +360,20 @@ mod tests {
     }
 
     #[test]
+    fn floats_stand_for_types_without_a_name() {
+        let t = |values: &[f64]| HostTensor::from_f64(DType::F32, &[values.len()], values);
+        for (dtype, values) in
+            [(DType::BF16, [1.5, f64::NAN]), (DType::F8E4M3, [-0.5, 448.0]), (DType::I4, [-8.0, 7.0])]
+        {
+            let narrow = t(&values).unwidened(dtype).unwrap();
+            assert_eq!((narrow.dtype(), parse_npy(&npy_bytes(&narrow).unwrap()).unwrap().dtype()), (dtype, DType::F32));
+        }
+        assert_eq!(t(&[1.001]).unwidened(DType::BF16), None);
+        assert_eq!(t(&[8.0]).unwidened(DType::I4), None);
+        assert_eq!(t(&[1.0]).unwidened(DType::F16), None);
+    }
+
+    #[test]
     fn strings_of_every_kind() {
         let header = |kind: &str| format!("{{'descr': '{kind}', 'fortran_order': True, 'shape': (2, 2), }}\n");
         let texts = |f: &[u8]| parse_npy(f).map(|t| t.texts().unwrap().join(","));
@@ -373,6 +406,8 @@ mod tests {
     fn fortran_order_and_big_endian() {
         let f = file("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }\n", &[1, 4, 2, 5, 3, 6]);
         assert_eq!(parse_npy(&f).unwrap().to_i64(), [1, 2, 3, 4, 5, 6]);
+        let f = file("{'descr': '<V2', 'fortran_order': False, 'shape': (2,), }\n", &[0x80, 0x3f, 0x20, 0xc0]);
+        assert_eq!(parse_npy(&f).unwrap(), HostTensor::from_f64(DType::BF16, &[2], &[1.0, -2.5]));
         let f = file("{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }\n", &[0, 1, 1, 0]);
         assert_eq!(parse_npy(&f).unwrap().to_i64(), [1, 256]);
     }
@@ -384,6 +419,7 @@ mod tests {
             assert!(parse_npy(&good[..n]).is_err());
         }
         for (header, word) in [
+            ("{'descr': '<V1', 'fortran_order': False, 'shape': (2,), }", "astype(numpy.float32)"),
             ("{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }", "<c8"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }", "too large"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (x,), }", "not valid"),

@@ -1,12 +1,13 @@
 //! Extents and inputs as people have them, on the command line.
 
-use crate::model::{file, int, ints, node, typed, value};
-use barewave::tensor::{HostTensor, ImageOptions, load_npz, save};
+use crate::model::{Message, file, int, ints, node, typed, value, weights};
+use barewave::tensor::{DType, HostTensor, ImageOptions, load_npz, save};
 use std::path::Path;
 use std::process::Command;
 
 const I32: i64 = 6;
 const I64: i64 = 7;
+const BF16: i64 = 16;
 
 /// Runs the command: exit status, standard output and error.
 fn barewave(args: &[&str]) -> (i32, String, String) {
@@ -114,6 +115,56 @@ fn integers_of_another_type_are_converted_with_a_note() {
     fails(&["run", &m, "--input", &x], &["`x` is i32[1], but i64[1] was given"]);
     let x = dir.array("x.npy", &numbers(&[1]));
     fails(&["run", &m, "--input", &x], &["`x` is i32[1], but f32[1] was given"]);
+}
+
+#[test]
+fn types_that_npy_files_do_not_have_are_read_back() {
+    let dir = Dir::new();
+    let nodes = [node("Add", &["x", "x"], &["y"], &[])];
+    let m = dir.model(file(&nodes, &[typed("x", BF16, &["n"])], &[typed("y", BF16, &["n"])], &[]));
+    let x = dir.array("x.npy", &HostTensor::from_f64(DType::BF16, &[2], &[1.5, -4.0]));
+    let note = works(&["run", &m, "--input", &x, "--output", &dir.at("y.npz")]);
+    assert!(note.contains("note: input 'x' is bf16; the f32 given for it were converted"), "{note}");
+    assert_eq!(dir.outputs("y.npz"), HostTensor::from_f32(&[2], &[3.0, -8.0]));
+    let x = dir.array("x.npy", &HostTensor::from_f32(&[1], &[1.001]));
+    fails(&["run", &m, "--input", &x], &["`x` is bf16[1], but f32[1] was given"]);
+}
+
+#[test]
+fn inputs_with_a_default_are_what_is_given() {
+    let dir = Dir::new();
+    let add = [node("Add", &["x", "w"], &["y"], &[])];
+    let inputs = [value("x", &["2"]), value("w", &["2"])];
+    let m = dir.model(file(&add, &inputs, &[value("y", &["2"])], &[weights("w", &[2], &[10.0, 20.0])]));
+    let x = format!("x={}", dir.array("x.npy", &HostTensor::from_f32(&[2], &[1.0, 2.0])));
+    let w = format!("w={}", dir.array("w.npy", &HostTensor::from_f32(&[2], &[5.0, 6.0])));
+    let out = dir.at("y.npz");
+    works(&["run", &m, "--input", &x, "--output", &out]);
+    assert_eq!(dir.outputs("y.npz").to_f32(), [11.0, 22.0]);
+    works(&["run", &m, "--input", &x, "--input", &w, "--output", &out]);
+    assert_eq!(dir.outputs("y.npz").to_f32(), [6.0, 8.0]);
+    // An archive that has it.
+    let [x, w] = [[1.0, 2.0], [0.5, 1.0]].map(|v| HostTensor::from_f32(&[2], &v));
+    save(Path::new(&dir.at("all.npz")), &[("x", &x), ("w", &w)], &ImageOptions::default()).unwrap();
+    works(&["run", &m, "--input", &format!("@{}", dir.at("all.npz")), "--output", &out]);
+    assert_eq!(dir.outputs("y.npz").to_f32(), [1.5, 3.0]);
+}
+
+#[test]
+fn functions_of_one_name_are_told_apart_by_their_overload() {
+    let dir = Dir::new();
+    let call = |to: &str, overload: &str| node("F", &["x"], &[to], &[]).text(7, "own").text(8, overload);
+    let nodes = [call("a", "one"), call("b", "two"), node("Sub", &["a", "b"], &["y"], &[])];
+    let function = |op: &str, overload: &str| {
+        let named = Message::default().text(1, "F").text(4, "u").text(5, "v").message(7, node(op, &["u"], &["v"], &[]));
+        named.message(9, Message::default().text(1, "").int(2, 20)).text(10, "own").text(13, overload)
+    };
+    let whole = Message(file(&nodes, &[value("x", &["2"])], &[value("y", &["2"])], &[]));
+    let whole = whole.message(8, Message::default().text(1, "own").int(2, 1));
+    let m = dir.model(whole.message(25, function("Neg", "one")).message(25, function("Abs", "two")).0);
+    let x = dir.array("x.npy", &HostTensor::from_f32(&[2], &[1.0, -2.0]));
+    works(&["run", &m, "--input", &x, "--output", &dir.at("y.npz")]);
+    assert_eq!(dir.outputs("y.npz").to_f32(), [-2.0, 0.0]);
 }
 
 #[test]

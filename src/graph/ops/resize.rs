@@ -26,6 +26,8 @@ struct Options<'a> {
     mode: &'a str,
     coordinates: &'a str,
     nearest: &'a str,
+    /// Version 10 takes the element behind a place between two, where it makes less of them.
+    shrinks_up: bool,
     cubic_a: f64,
     exclude_outside: bool,
     extrapolation: f64,
@@ -105,6 +107,7 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
                 let r = match o.nearest {
                     "round_prefer_floor" => (x - 0.5).ceil(),
                     "round_prefer_ceil" => (x + 0.5).floor(),
+                    "floor" if o.shrinks_up && scale < 1.0 => x.ceil(),
                     "floor" => x.floor(),
                     "ceil" => x.ceil(),
                     other => {
@@ -427,6 +430,7 @@ pub(super) fn upsample(cx: &mut Lowering<'_>) -> Res<()> {
         mode,
         coordinates: "asymmetric",
         nearest: "floor",
+        shrinks_up: false,
         cubic_a: 0.0,
         exclude_outside: false,
         extrapolation: 0.0,
@@ -538,6 +542,7 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
         mode,
         coordinates,
         nearest: if old { "floor" } else { cx.text("nearest_mode", "round_prefer_floor")? },
+        shrinks_up: old,
         cubic_a: cx.float("cubic_coeff_a", -0.75)?,
         exclude_outside: cx.int("exclude_outside", 0)? != 0,
         extrapolation: cx.float("extrapolation_value", 0.0)?,

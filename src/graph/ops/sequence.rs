@@ -13,7 +13,9 @@ fn list(cx: &mut Lowering<'_>, i: usize) -> Res<Vec<Value>> {
     let v = cx.input(i)?;
     match cx.settled(v) {
         Value::List(list) => Ok(list),
-        _ => Err(Reason::Type(format!("input {i} is not a sequence"))),
+        _ => Err(Reason::Type(format!(
+            "input {i} is not a sequence (those that a Loop carries whose rounds are not known before it runs are not supported)"
+        ))),
     }
 }
 

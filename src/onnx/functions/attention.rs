@@ -261,8 +261,8 @@ fn numbers(b: &mut Body<'_>, count: &str) -> String {
 /// Attention of grouped queries over a cache, which new keys and values go into behind those of each sequence: a sequence of
 /// which `seqlens_k + 1` keys count has had that many without the new ones. A key is seen by queries of its place or later ones.
 fn group_query(b: &mut Body<'_>) {
-    let [q, k, v, past_k, past_v, lengths, total, cos, sin, places, bias] =
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(|i| b.input(i).to_string());
+    let [q, k, v, past_k, past_v, lengths, total, cos, sin, places, bias, sinks] =
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].map(|i| b.input(i).to_string());
     let (heads, shared) = (b.int("num_heads", 1), b.int("kv_num_heads", 1));
     if b.int("causal", 1) != 1 {
         b.refuse("causal");
@@ -335,13 +335,50 @@ fn group_query(b: &mut Body<'_>) {
         b.op("Where", &[&seen, &bias, &low])
     };
     let mut list: Vec<(&str, Attribute)> = scale(b).into_iter().collect();
-    list.push(("softcap", Attribute::Float(b.float("softcap", 0.0))));
-    list.extend((b.int("smooth_softmax", 0) > 0).then_some(("smooth_softmax", Attribute::Int(1))));
-    let y = b.with("Attention", &[&new_q, &all_k, &all_v, &mask], &list);
+    let softcap = b.float("softcap", 0.0);
+    list.push(("softcap", Attribute::Float(softcap)));
+    let smooth = b.int("smooth_softmax", 0) > 0;
+    let y = if smooth || !sinks.is_empty() {
+        if softcap != 0.0 {
+            b.refuse("softcap");
+        }
+        let [keys, values, mask] = with_sinks(b, [&all_k, &all_v, &mask], &sinks, !bias.is_empty());
+        b.with("Attention", &[&new_q, &keys, &values, &mask], &list)
+    } else {
+        b.with("Attention", &[&new_q, &all_k, &all_v, &mask], &list)
+    };
     let y = turned(b, &y);
     let flat = b.ints(&[0, 0, -1]);
     let y = b.op("Reshape", &[&y, &flat]);
     b.set(0, &y);
     b.set(1, &all_k);
     b.set(2, &all_v);
+}
+
+/// Keys, values and mask with one more key, of which nothing comes: its score is the head's sink, or 0 without sinks. A mask of
+/// numbers is added to scores, another one says which keys are seen.
+fn with_sinks(b: &mut Body<'_>, [keys, values, mask]: [&str; 3], sinks: &str, added: bool) -> [String; 3] {
+    let heads = b.int("num_heads", 1);
+    let pads = b.ints(&[0, 0, 0, 0, 0, 0, 1, 0]);
+    let [more_keys, more_values] = [keys, values].map(|x| b.op("Pad", &[x, &pads]));
+    let numbers = if added {
+        mask.to_string()
+    } else {
+        let (zero, low) = (b.number(0.0), b.number(f32::NEG_INFINITY));
+        let numbers = b.op("Where", &[mask, &zero, &low]);
+        b.op("CastLike", &[&numbers, keys])
+    };
+    let each = b.ints(&[1, heads, 1, 1]);
+    let numbers = b.op("Expand", &[&numbers, &each]);
+    let (rows, one) = (b.with("Shape", &[&numbers], &[("end", Attribute::Int(3))]), b.ints(&[1]));
+    let column = b.with("Concat", &[&rows, &one], &[("axis", Attribute::Int(0))]);
+    let sinks = if sinks.is_empty() {
+        let zero = b.number(0.0);
+        b.op("CastLike", &[&zero, keys])
+    } else {
+        b.op("Reshape", &[sinks, &each])
+    };
+    let sinks = b.op("Expand", &[&sinks, &column]);
+    let mask = b.with("Concat", &[&numbers, &sinks], &[("axis", Attribute::Int(-1))]);
+    [more_keys, more_values, mask]
 }

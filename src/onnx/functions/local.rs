@@ -38,8 +38,8 @@ struct Made {
 
 /// Replaces calls of functions by their nodes, in a graph and the graphs inside of it.
 pub(crate) fn inline_local(graph: &mut GraphProto, functions: &[FunctionProto]) -> Result<(), BadCall> {
-    let known: BTreeMap<(&str, &str), &FunctionProto> =
-        functions.iter().map(|f| ((domain(&f.domain), f.name.as_str()), f)).collect();
+    let known: Known<'_> =
+        functions.iter().map(|f| ((domain(&f.domain), f.name.as_str(), f.overload.as_str()), f)).collect();
     graph.node = inlined(std::mem::take(&mut graph.node), &known, 0, &mut Made::default())?;
     Ok(())
 }
@@ -48,7 +48,8 @@ fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 
-type Known<'f> = BTreeMap<(&'f str, &'f str), &'f FunctionProto>;
+/// By domain, name and overload.
+type Known<'f> = BTreeMap<(&'f str, &'f str, &'f str), &'f FunctionProto>;
 
 fn inlined(nodes: Vec<NodeProto>, known: &Known<'_>, depth: usize, made: &mut Made) -> Result<Vec<NodeProto>, BadCall> {
     let mut out = Vec::with_capacity(nodes.len());
@@ -58,7 +59,7 @@ fn inlined(nodes: Vec<NodeProto>, known: &Known<'_>, depth: usize, made: &mut Ma
                 g.node = inlined(std::mem::take(&mut g.node), known, depth, made)?;
             }
         }
-        match known.get(&(domain(&node.domain), node.op_type.as_str())) {
+        match known.get(&(domain(&node.domain), node.op_type.as_str(), node.overload.as_str())) {
             None => out.push(node),
             Some(f) if depth >= DEEPEST => return Err(BadCall::Recursive(f.name.clone())),
             Some(f) => {

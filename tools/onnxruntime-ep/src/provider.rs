@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::path::Path;
 use std::ptr::null;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Combinations of shapes whose compiled form a group keeps.
 const KEPT: usize = 64;
@@ -51,6 +51,8 @@ pub struct Provider {
     /// Why there can be no session. Said when the first group is compiled: of a provider that cannot even be made,
     /// onnxruntime's Python prints the message and goes on without it.
     refused: Mutex<Option<Error>>,
+    /// Values that bodies of Loops compute: a group that is compiled does not tell any more where it is from.
+    repeated: Mutex<BTreeSet<String>>,
 }
 
 impl Provider {
@@ -94,6 +96,7 @@ impl Provider {
             device: Arc::default(),
             compatibility: OnceLock::new(),
             refused: Mutex::new(refused),
+            repeated: Mutex::default(),
         };
         // What was asked for by name has to be there, whatever the model is.
         let asked = provider.options.device.is_some() || provider.options.target.is_some();
@@ -134,7 +137,12 @@ impl Provider {
 
     /// Tells onnxruntime which nodes are taken over.
     fn choose(&self, graph: *const OrtGraph, support: *mut OrtEpGraphSupportInfo) -> Result<(), Error> {
-        let read = self.api.read_graph(graph)?;
+        let mut read = self.api.read_graph(graph)?;
+        if self.api.goes_round(graph)? {
+            read.forget_extents();
+            let made = read.nodes.iter().flat_map(|n| n.node.outputs.clone()).filter(|o| !o.is_empty());
+            self.repeated.lock().unwrap_or_else(PoisonError::into_inner).extend(made);
+        }
         let contexts: Vec<usize> = self.contexts(&read);
         let groups = if self.is_refused() {
             read.nodes.iter().take(1).map(|_| vec![0]).collect()
@@ -203,7 +211,12 @@ impl Provider {
 
     /// Compiles the graph of a group, whose node has its inputs and outputs in the order that counts.
     fn compile(&self, graph: *const OrtGraph, node: *const OrtNode) -> Result<(Fused, *mut OrtNode), Error> {
-        let read = self.api.read_graph(graph)?;
+        let mut read = self.api.read_graph(graph)?;
+        let repeated = self.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        if read.nodes.iter().flat_map(|n| &n.node.outputs).any(|o| repeated.contains(o)) {
+            read.forget_extents();
+        }
+        drop(repeated);
         let names = |list: Vec<*const OrtValueInfo>| {
             list.into_iter().map(|v| self.api.value_name(v)).collect::<Result<Vec<_>, _>>()
         };

@@ -78,6 +78,17 @@ pub struct ReadGraph {
     pub opsets: BTreeMap<String, i64>,
 }
 
+impl ReadGraph {
+    /// Leaves the extents of all tensors open: what onnxruntime says of values in the body of a Loop holds for the first round.
+    pub fn forget_extents(&mut self) {
+        for value in self.values.values_mut() {
+            if let Value::Tensor(info) = value {
+                info.shape.iter_mut().flatten().for_each(|d| *d = Dim::Unknown);
+            }
+        }
+    }
+}
+
 /// Bytes of onnxruntime's.
 struct Borrowed(*const u8, usize);
 // SAFETY: the bytes are only read, and outlive everything that is made of them (see the module).
@@ -369,6 +380,16 @@ impl Api {
     fn initializers(&self, graph: *const OrtGraph) -> Result<Vec<*const OrtValueInfo>, Error> {
         let count = || get!(self, Graph_GetNumInitializers(graph), 0);
         self.list(count, |p, n| call!(self, ort.Graph_GetInitializers(graph, p, n)))
+    }
+
+    /// True for a graph that is the body of a Loop, or inside of one.
+    pub fn goes_round(&self, graph: *const OrtGraph) -> Result<bool, Error> {
+        let parent = get!(self, Graph_GetParentNode(graph), null())?;
+        if parent.is_null() {
+            return Ok(false);
+        }
+        let around = get!(self, Node_GetGraph(parent), null())?;
+        Ok(self.operator(parent)?.0 == "Loop" || !around.is_null() && self.goes_round(around)?)
     }
 
     /// A graph with everything that its nodes name.

@@ -330,6 +330,26 @@ def test_branches():
         assert same(session.run(None, feeds), judge.run(None, feeds))
 
 
+def test_loops_whose_state_grows():
+    nodes = [
+        helper.make_node("Concat", ["s", "s"], ["twice"], axis=0),
+        helper.make_node("Mul", ["twice", "factor"], ["next"]),
+        helper.make_node("ReduceMax", ["next"], ["most"], keepdims=0),
+        helper.make_node("Less", ["most", "limit"], ["on"]),
+    ]
+    body = helper.make_graph(
+        nodes, "body", [tensor("i", [], TensorProto.INT64), tensor("go", [], TensorProto.BOOL), tensor("s", None)],
+        [tensor("on", [], TensorProto.BOOL), tensor("next", None)],
+    )  # fmt: skip
+    numbers = [("n", np.int64(9)), ("yes", np.array(True)), ("factor", np.float32(1.5)), ("limit", np.float32(9))]
+    weights = [numpy_helper.from_array(np.asarray(v), name) for name, v in numbers]
+    loop = helper.make_node("Loop", ["n", "yes", "x"], ["y"], body=body)
+    m = model([loop], [tensor("x", [2])], [tensor("y", None)], weights)
+    feeds = {"x": np.array([1, 2], np.float32)}
+    got, wanted = ours(m, whole=False).run(None, feeds), cpu(m).run(None, feeds)
+    assert got[0].shape == (16 * 2,) and same(got, wanted)
+
+
 @pytest.mark.parametrize("count", [4, 12])
 @pytest.mark.parametrize("make, sizes", [(mlp, [1, 3, 8]), (lambda: mlp(4), [4, 4, 4])])
 def test_threads_on_one_session(count, make, sizes):
