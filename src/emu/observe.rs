@@ -68,6 +68,15 @@ impl Step<'_> {
     pub fn touches(&self, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
         touched(self.state, self.op, lanes)
     }
+
+    /// What device memory holds where a lane goes; `None` where nothing is mapped.
+    pub fn held(&self, at: &LaneAccess) -> Option<Vec<u8>> {
+        let place = self.state.mem.at(at.address, u64::from(at.bytes))?;
+        let mut out = vec![0; at.bytes as usize];
+        // SAFETY: so many bytes are mapped there.
+        unsafe { std::ptr::copy_nonoverlapping(place, out.as_mut_ptr(), out.len()) };
+        Some(out)
+    }
 }
 
 /// What becomes of the instruction.

@@ -1,7 +1,7 @@
 //! What the model asks of an instruction: unit, cycles, registers, counters. All of it comes from the instruction tables.
 
 use barewave_isa::matrix::Layout;
-use barewave_isa::{Class, Counter, Flags, Inst, Operand, Pipe, Reg, Target, op};
+use barewave_isa::{Class, Counter, Flags, Inst, Operand, Pipe, Raw, Reg, Target, op};
 use smallvec::SmallVec;
 
 /// What executes an instruction.
@@ -58,6 +58,15 @@ pub enum Meeting {
     Wait,
 }
 
+/// One of two instructions that are issued as one.
+#[derive(Clone, Debug)]
+pub struct Half {
+    /// Registers read.
+    pub reads: SmallVec<[u16; 8]>,
+    /// Registers written.
+    pub writes: SmallVec<[u16; 4]>,
+}
+
 /// An instruction as the model sees it.
 #[derive(Clone, Debug)]
 pub struct Instr {
@@ -73,6 +82,8 @@ pub struct Instr {
     pub reads: SmallVec<[u16; 8]>,
     /// Registers written.
     pub writes: SmallVec<[u16; 4]>,
+    /// Of two that are issued as one, each.
+    pub halves: Option<Box<[Half; 2]>>,
     /// First register of what a matrix instruction adds to, where it leaves its result there: the next one need not wait for it.
     pub accumulator: Option<u16>,
     /// Counters it increments.
@@ -105,6 +116,8 @@ pub struct Instr {
     pub free: bool,
     /// Registers that say where in memory it goes.
     pub places: SmallVec<[u16; 4]>,
+    /// It takes registers of other lanes by way of LDS, without touching what is there.
+    pub exchanges: bool,
     /// It uses registers that a register chooses.
     pub indirect: bool,
     /// It may leave a part of what it writes as it was: a vector instruction with modifiers.
@@ -131,7 +144,18 @@ fn unit(pipe: Pipe, trans: bool, internal: bool) -> Unit {
 const SLEEP: u32 = 64;
 
 impl Instr {
-    /// Describes a decoded instruction for waves of `lanes` lanes; `None` when the target has it not.
+    /// Describes an instruction for waves of `lanes` lanes, with its halves; `None` when the target has it not.
+    pub fn decoded(target: Target, raw: &Raw, lanes: u32) -> Option<Instr> {
+        let mut whole = Instr::new(target, &raw.inst(), lanes)?;
+        if let Some(halves) = raw.halves() {
+            let [x, y] = halves.map(|half| Instr::new(target, &half, lanes));
+            whole.halves =
+                x.zip(y).map(|(x, y)| Box::new([x, y].map(|Instr { reads, writes, .. }| Half { reads, writes })));
+        }
+        Some(whole)
+    }
+
+    /// The same of an instruction in its parts, which do not tell halves.
     pub fn new(target: Target, inst: &Inst, lanes: u32) -> Option<Instr> {
         let info = target.op(inst.op)?;
         let quad = target.info().simds == 4;
@@ -151,7 +175,9 @@ impl Instr {
         reads.extend(info.reads.iter().filter(tracked).map(|r| r.0));
         writes.extend(info.writes.iter().filter(tracked).map(|r| r.0));
         let moves = matches!(info.pipe, Pipe::Vmem | Pipe::Lds | Pipe::Smem);
-        let places = inst.srcs.iter().zip(info.srcs).filter(|(_, slot)| moves && !slot.name.contains("data"));
+        let exchanges = info.pipe == Pipe::Lds && info.flags.has(Flags::CROSS_LANE);
+        let placed = moves && !exchanges;
+        let places = inst.srcs.iter().zip(info.srcs).filter(|(_, slot)| placed && !slot.name.contains("data"));
         let places: Vec<Operand> = places.map(|(o, _)| *o).collect();
         let matrix = info.flags.has(Flags::MATRIX);
         let regs = |list: &[Operand], n: usize| list.get(n).and_then(|o| o.regs());
@@ -189,6 +215,7 @@ impl Instr {
             busy: if to_scalar { 1 } else { u32::from(info.busy) * passes + longer },
             reads,
             writes,
+            halves: None,
             accumulator,
             counters: target.counters(inst).iter().copied().collect(),
             waits: target.decode_wait(inst).unwrap_or_default().into_iter().collect(),
@@ -208,6 +235,7 @@ impl Instr {
             },
             free: matches!(inst.op, op::S_DELAY_ALU),
             places: numbers(&places).into_iter().collect(),
+            exchanges,
             indirect: matches!(info.pipe, Pipe::Valu | Pipe::Salu) && info.reads.contains(&Reg::M0),
             partial: !moves && !inst.mods.is_empty(),
         })

@@ -13,6 +13,7 @@
 //! that are about as long delay each other).
 
 use crate::chip::{Chip, Evidence};
+use crate::folded::folded;
 use crate::instr::{Instr, Unit};
 use crate::memory::{self, ALIKE, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
 use crate::record::{Group, Level, Loops, Recorder, Trace};
@@ -355,6 +356,11 @@ pub fn recorded(
     };
     let mut recorder = record(Recorder::new(&chip, resources.wave_size, loops), grid, dies, observe)?;
     if recorder.depends {
+        // Counters are as they were.
+        for (address, bytes) in recorder.changed.iter().rev() {
+            // What was read there can be written there.
+            device.write(*address, bytes).ok();
+        }
         recorder = record(Recorder::computing(&chip, resources.wave_size, loops), grid, dies, observe)?;
     }
     if let Some(at) = recorder.unknown {
@@ -524,7 +530,7 @@ impl Recorded {
             let mut waves = groups[0].waves.clone();
             let served = Served { levels, starts, footprint: traffic.footprint };
             memory::place(chip, instrs, &mut waves, &served, first_round);
-            waves
+            folded(instrs, waves)
         });
         let at_once = cus * resident;
         // As many workgroups like the first one as execute what these do.

@@ -13,11 +13,13 @@
 pub mod chip;
 pub mod conv;
 pub mod floor;
+mod folded;
 pub mod gemm;
 pub mod hot;
 pub mod instr;
 pub mod launch;
 pub mod lds;
+pub mod left_out;
 mod lots;
 pub mod memory;
 mod prepared;
@@ -27,7 +29,6 @@ mod scattered;
 pub mod sequence;
 pub mod shapes;
 pub mod sqtt;
-pub mod sums;
 pub mod validate;
 pub mod wave;
 

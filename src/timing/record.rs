@@ -5,13 +5,14 @@
 //! it stops recording and lets the rest of the loop run without its vector and memory instructions, counting rounds: loop
 //! control is scalar. A loop whose end vector instructions or loads tell (`rounds`) runs in full, unrecorded. What follows a
 //! loop that was cut short sees registers of its last recorded round: addresses there are those of an earlier round, which
-//! is an approximation. Matrix instructions are not executed as long as nothing depends on their results ([`sums`](crate::sums)).
+//! is an approximation. Loads and matrix instructions, and what computes with their results, are not
+//! executed as long as where a wave goes does not depend on them ([`left_out`](crate::left_out)).
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
 use crate::lds;
+use crate::left_out::{Flow, LeftOut};
 use crate::rounds::{self, Known};
-use crate::sums::{Flow, Sums};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::Target;
 use rustc_hash::FxHashMap;
@@ -56,7 +57,7 @@ pub struct Step {
     pub jumped: bool,
 }
 
-/// Rounds of a loop that are not in the trace.
+/// Rounds of a loop that are not in the trace. Of those that end at one step an inner loop's come first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skip {
     /// Step before which they belong.
@@ -102,7 +103,7 @@ impl Trace {
         let mut out = vec![1.0; self.steps.len()];
         for s in &self.skips {
             let more = s.times as f64 / f64::from(s.rounds.max(1));
-            out[s.from as usize..s.at as usize].iter_mut().for_each(|w| *w += more);
+            out[s.from as usize..s.at as usize].iter_mut().for_each(|w| *w += *w * more);
         }
         out
     }
@@ -200,6 +201,8 @@ pub struct Recorder<'a> {
     current: Vec<Recorded>,
     /// Memory for the next workgroup's.
     spare: Vec<Vec<usize>>,
+    /// Rounds of loops that were cut short in the first workgroup, by wave.
+    cut: Vec<Vec<Vec<usize>>>,
     /// Clocks of accesses to LDS by their pattern.
     patterns: lds::Patterns,
     at: [u32; 3],
@@ -213,8 +216,10 @@ pub struct Recorder<'a> {
     pub decided: bool,
     /// Of rounds of loops, by numbers of their instructions, whether it takes vector instructions to know how many there are.
     needing: FxHashMap<Vec<usize>, bool>,
-    /// Results of matrix instructions, where these are left out.
-    sums: Option<Sums>,
+    /// What is left out, where anything is.
+    left_out: Option<LeftOut>,
+    /// What atomic instructions found in memory, where they did so, in order, while anything is left out: it may have to be recorded again.
+    pub(crate) changed: Vec<(u64, Vec<u8>)>,
     /// What was recorded depends on such a result: it must be recorded again by [`Recorder::computing`].
     pub depends: bool,
 }
@@ -233,6 +238,7 @@ impl<'a> Recorder<'a> {
             touched: Vec::new(),
             current: Vec::new(),
             spare: Vec::new(),
+            cut: Vec::new(),
             patterns: lds::Patterns::default(),
             at: [0; 3],
             groups: Vec::new(),
@@ -240,14 +246,15 @@ impl<'a> Recorder<'a> {
             too_long: false,
             decided: false,
             needing: FxHashMap::default(),
-            sums: Some(Sums::default()),
+            left_out: Some(LeftOut::default()),
+            changed: Vec::new(),
             depends: false,
         }
     }
 
-    /// A recorder that leaves no matrix instruction out.
+    /// A recorder that leaves no instruction out.
     pub fn computing(chip: &'a Chip, lanes: u32, loops: Loops) -> Recorder<'a> {
-        Recorder { sums: None, ..Recorder::new(chip, lanes, loops) }
+        Recorder { left_out: None, ..Recorder::new(chip, lanes, loops) }
     }
 
     /// Nothing more needs to be recorded: something cannot be modelled, or not this way.
@@ -264,6 +271,9 @@ impl<'a> Recorder<'a> {
                 r.indices.clear();
                 self.spare.push(r.indices);
                 waves.push(r.trace);
+                if self.groups.is_empty() {
+                    self.cut.push(r.cut);
+                }
             }
             self.groups.push(Group { workgroup: self.at, waves });
         }
@@ -279,7 +289,7 @@ impl<'a> Recorder<'a> {
     /// Adds one of the program's instructions to those that were met.
     fn meet(&mut self, step: &Executed, index: usize) -> Option<u32> {
         let (address, raw) = step.instruction(index)?;
-        let instr = Instr::new(self.target, &raw.inst(), self.lanes)?;
+        let instr = Instr::decoded(self.target, raw, self.lanes)?;
         let n = self.instrs.len() as u32;
         self.instrs.push(instr);
         self.addresses.push(address);
@@ -352,7 +362,8 @@ fn close(r: &mut Recorded) {
 }
 
 /// How many of a loop's last rounds stand for those to come, when its last rounds were the same and there are enough of
-/// them; else nothing. Of a loop that was cut short before, in an earlier round of one around it, a single round comes before these.
+/// them; else nothing. Of a loop that was cut short before, in an earlier round of one around it or in the first workgroup, a single round comes
+/// before these.
 fn steady(rounds: &[usize], indices: &[usize], cut: &[Vec<usize>]) -> Option<usize> {
     let n = rounds.len();
     if n <= STEADY {
@@ -370,7 +381,7 @@ impl Observer for Recorder<'_> {
     fn begin(&mut self, workgroup: [u32; 3], waves: u32) {
         self.finish();
         self.at = workgroup;
-        if let Some(s) = &mut self.sums {
+        if let Some(s) = &mut self.left_out {
             s.begin(waves as usize);
         }
         // Workgroups are much alike.
@@ -379,6 +390,7 @@ impl Observer for Recorder<'_> {
             let mut out = Recorded::default();
             if let Some(w) = like.get(wave) {
                 out.trace.steps.reserve_exact(w.steps.len());
+                out.cut = self.cut.get(wave).cloned().unwrap_or_default();
                 out.indices = self.spare.pop().unwrap_or_default();
                 out.indices.reserve(w.steps.len());
             }
@@ -454,10 +466,18 @@ impl Observer for Recorder<'_> {
             return Verdict::End;
         }
         let access = self.access(step, n);
-        let flow = match &mut self.sums {
+        let i = &self.instrs[n as usize];
+        if self.left_out.is_some() && i.atomic && i.unit == Unit::Vmem {
+            self.changed.extend(self.touched.iter().filter_map(|a| Some((a.address, step.held(a)?))));
+        }
+        let touched = &mut self.touched;
+        let flow = match &mut self.left_out {
             Some(s) => {
                 let lines = access.as_ref().map_or(&[][..], |a| &a.lines);
-                s.follow(wave, &self.instrs[n as usize], step.exec(), lines)
+                s.follow(wave, &self.instrs[n as usize], step.exec(), lines, || {
+                    step.touches(touched);
+                    touched
+                })
             }
             None => Flow::Runs,
         };

@@ -20,9 +20,8 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
-use crate::prepared::{PATHS, Path, Prepared, REGISTERS, Ready, SCALAR_REGISTERS, SCALARS};
+use crate::prepared::{COUNTERS, PATHS, Path, Prepared, Program, REGISTERS, Ready, SCALAR_REGISTERS, SCALARS};
 use crate::record::{Access, Level, Trace};
-use barewave_isa::Reg;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -116,8 +115,6 @@ impl Outcome {
 /// Instructions that an older wave may be ahead of a younger one by priority. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
-/// Counters that instructions wait for ([`Counter`]).
-const COUNTERS: usize = 8;
 /// What executes instructions ([`Unit`]), and why they wait ([`Stall`]).
 const UNITS: usize = Unit::Internal as usize + 1;
 const STALLS: [Stall; 9] = [
@@ -170,6 +167,8 @@ struct Wave<'a> {
     outstanding: [Vec<(u64, bool)>; COUNTERS],
     issued: Vec<(u64, Stall)>,
     extra: u64,
+    /// What rounds that were left out have added.
+    added: Vec<Added>,
     next_skip: usize,
     released: Option<u64>,
     /// Phase of the barrier it signalled at, the phases it has arrived at, and whether it waits for one.
@@ -180,6 +179,15 @@ struct Wave<'a> {
     fetch: usize,
     /// 0 to 3, the highest.
     priority: u8,
+}
+
+/// What rounds of a loop that were left out behind a step take.
+#[derive(Clone)]
+struct Added {
+    at: u32,
+    clocks: u64,
+    /// Of each unit.
+    busy: [f64; UNITS],
 }
 
 #[derive(Default, Clone)]
@@ -212,8 +220,7 @@ struct Phase {
 struct Unitary<'a> {
     chip: &'a Chip,
     quad: bool,
-    instrs: &'a [Instr],
-    prepared: &'a [Prepared],
+    program: &'a Program,
     waves: Vec<Wave<'a>>,
     simds: Vec<Simd>,
     /// LDS ports: one per pair of SIMDs.
@@ -241,16 +248,16 @@ struct Unitary<'a> {
 
 /// Simulates resident workgroups of one compute unit, or of a work group processor.
 pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
-    let prepared = Prepared::of(chip, what.instrs);
-    let mut all = Unitary::new(chip, what, &prepared);
+    let program = Program::of(chip, what.instrs);
+    let mut all = Unitary::new(chip, what, &program);
     all.run(false);
     all.outcome()
 }
 
 /// The same without the queue, and the clocks with it: until the first workgroup ends these are one simulation.
 pub fn simulate_apart(chip: &Chip, what: &Resident) -> (Outcome, u64) {
-    let prepared = Prepared::of(chip, what.instrs);
-    let mut all = Unitary::new(chip, what, &prepared);
+    let program = Program::of(chip, what.instrs);
+    let mut all = Unitary::new(chip, what, &program);
     let ended = all.run(true);
     let mut alone = all.clone();
     alone.waves.retain(|w| w.group < what.groups.len());
@@ -263,7 +270,7 @@ pub fn simulate_apart(chip: &Chip, what: &Resident) -> (Outcome, u64) {
 }
 
 impl<'a> Unitary<'a> {
-    fn new(chip: &'a Chip, what: &Resident<'a>, prepared: &'a [Prepared]) -> Unitary<'a> {
+    fn new(chip: &'a Chip, what: &Resident<'a>, program: &'a Program) -> Unitary<'a> {
         let simds = chip.target.info().simds as usize * what.cus;
         let mut waves = Vec::new();
         for (g, group) in what.groups.iter().chain(&what.queue).enumerate() {
@@ -283,6 +290,7 @@ impl<'a> Unitary<'a> {
                     outstanding: Default::default(),
                     issued: Vec::with_capacity(trace.steps.len()),
                     extra: 0,
+                    added: Vec::new(),
                     next_skip: 0,
                     released: None,
                     signalled: None,
@@ -296,8 +304,7 @@ impl<'a> Unitary<'a> {
         let mut all = Unitary {
             chip,
             quad: chip.quad_cadence(),
-            instrs: what.instrs,
-            prepared,
+            program,
             alive: what.groups.iter().chain(&what.queue).map(|g| g.len()).collect(),
             phases: vec![Vec::new(); what.groups.len() + what.queue.len()],
             queued: what.groups.len(),
@@ -325,7 +332,7 @@ impl<'a> Unitary<'a> {
     fn run(&mut self, until_one_ends: bool) -> Option<(usize, u64)> {
         while let Some((t, order)) = self.next.iter().flatten().min().copied() {
             let w = order as u32 as usize;
-            let unit = self.instr(w).unit;
+            let path = self.instr(w).path;
             let (simd, group) = (self.waves[w].simd, self.waves[w].group);
             if let Some(at) = self.waiting[simd].iter().position(|x| x.order == order) {
                 self.waiting[simd].swap_remove(at);
@@ -334,21 +341,23 @@ impl<'a> Unitary<'a> {
             let wave = &self.waves[w];
             let more = wave.at < wave.trace.steps.len();
             if !wave.blocked && more && !woken.contains(&w) {
-                self.take_turn(w);
+                self.enter(w);
             }
             woken.into_iter().for_each(|w| self.take_turn(w));
-            for s in 0..self.simds.len() {
-                let concerned = s == simd
-                    || match unit {
+            if self.cold_code || matches!(path, Path::Smem | Path::Lds | Path::Vmem) {
+                for s in 0..self.simds.len() {
+                    let shared = match path {
                         _ if self.cold_code => true,
-                        Unit::Smem => true,
-                        Unit::Lds => self.port(s) == self.port(simd),
-                        Unit::Vmem => self.cu(s) == self.cu(simd),
-                        _ => false,
+                        Path::Lds => self.port(s) == self.port(simd),
+                        Path::Vmem => self.cu(s) == self.cu(simd),
+                        _ => true,
                     };
-                if concerned {
-                    self.find_next(s);
+                    if shared {
+                        self.find_next(s);
+                    }
                 }
+            } else {
+                self.find_next(simd);
             }
             if !more && self.alive[group] == 0 {
                 if until_one_ends {
@@ -376,7 +385,7 @@ impl<'a> Unitary<'a> {
 
     /// When each of a SIMD's paths is free.
     fn free(&self, simd: usize) -> [u64; PATHS] {
-        let s = &self.simds[simd];
+        let (s, c) = (&self.simds[simd], &self.program.clocks);
         let mut out = [0; PATHS];
         out[Path::Queue as usize] = s.issued;
         out[Path::Special as usize] = s.issued.max(s.trans);
@@ -384,9 +393,8 @@ impl<'a> Unitary<'a> {
         out[Path::Matrix as usize] = s.valu.max(s.matrix);
         out[Path::Salu as usize] = s.salu;
         out[Path::Smem as usize] = s.salu.max(self.scalar);
-        out[Path::Lds as usize] = s.lds.max(self.ports[self.port(simd)].saturating_sub(self.chip.lds_backlog as u64));
-        out[Path::Vmem as usize] =
-            s.vmem.max(self.memory[self.cu(simd)].saturating_sub(self.chip.memory_backlog as u64));
+        out[Path::Lds as usize] = s.lds.max(self.ports[self.port(simd)].saturating_sub(c.lds_backlog));
+        out[Path::Vmem as usize] = s.vmem.max(self.memory[self.cu(simd)].saturating_sub(c.memory_backlog));
         out[Path::Branch as usize] = s.branch;
         out
     }
@@ -406,18 +414,21 @@ impl<'a> Unitary<'a> {
         }
     }
 
-    /// Lets a wave take part.
-    fn take_turn(&mut self, w: usize) {
-        let (own, why) = self.own(w);
+    /// Lets a wave wait for its turn.
+    fn enter(&mut self, w: usize) {
+        let own = self.own(w);
+        let path = self.instr(w).path;
         let wave = &mut self.waves[w];
-        wave.own = (own, why);
+        wave.own = own;
         let priority = u64::from(3 - wave.priority.min(3));
         let order = priority << 62 | ((wave.at / self.ahead) as u64) << 32 | w as u64;
-        let (simd, path) = (wave.simd, self.prepared[wave.trace.steps[wave.at].instr as usize].path);
-        let free = self.free(simd)[path as usize];
-        let first = (self.at_turn(own.max(free), simd), order);
-        self.waiting[simd].push(Waiting { own, path, order });
-        self.next[simd] = Some(self.next[simd].map_or(first, |n| n.min(first)));
+        self.waiting[wave.simd].push(Waiting { own: own.0, path, order });
+    }
+
+    /// Lets a wave take part again.
+    fn take_turn(&mut self, w: usize) {
+        self.enter(w);
+        self.find_next(self.waves[w].simd);
     }
 
     /// The first clock from one on that is the SIMD's turn.
@@ -439,16 +450,16 @@ impl<'a> Unitary<'a> {
         simd * self.memory.len() / self.simds.len()
     }
 
-    fn instr(&self, w: usize) -> &'a Instr {
+    /// A wave's next instruction.
+    fn instr(&self, w: usize) -> &'a Prepared {
         let wave = &self.waves[w];
-        &self.instrs[wave.trace.steps[wave.at].instr as usize]
+        self.program.instr(wave.trace.steps[wave.at].instr)
     }
 
     /// When a wave's next instruction can issue as far as the wave itself is concerned, and what decides that.
     fn own(&self, w: usize) -> (u64, Stall) {
-        let wave = &self.waves[w];
-        let number = wave.trace.steps[wave.at].instr as usize;
-        let i = &self.instrs[number];
+        let (wave, clocks) = (&self.waves[w], &self.program.clocks);
+        let i = self.instr(w);
         let (mut t, mut why) = (wave.next, Stall::Issue);
         let mut later = |at: u64, reason: Stall| {
             if at > t {
@@ -458,63 +469,50 @@ impl<'a> Unitary<'a> {
         if let Some(at) = wave.released {
             later(at, Stall::Barrier);
         }
-        let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
-        for n in &self.prepared[number].needed {
+        for n in self.program.needed(i) {
             let ready = wave.ready[usize::from(n.register)];
             let matrix = ready.by(Unit::Matrix);
             // An RDNA instruction issues before a mask or transcendental's result is there, and waits in the vector ALU's queue.
-            let in_queue = !self.quad && vector && ready.by_vector() && (ready.by(Unit::Trans) || n.scalar);
+            let in_queue = !self.quad && i.vector && ready.by_vector() && (ready.by(Unit::Trans) || n.scalar);
             if !(matrix && n.forwarded || in_queue) {
                 later(ready.at(), if matrix { Stall::Matrix } else { Stall::Dependency });
             }
         }
-        if i.unit == Unit::Salu && !self.quad {
-            let written = i.writes.iter().filter(|r| SCALAR_REGISTERS.contains(r));
-            written.for_each(|r| later(wave.reading[usize::from(r - SCALAR_REGISTERS.start)], Stall::Dependency));
+        if i.unit == Unit::Salu {
+            self.program.masks(i).iter().for_each(|r| later(wave.reading[usize::from(*r)], Stall::Dependency));
         }
         if let Some(f) = wave.trace.fetches.get(wave.fetch).filter(|f| f.needed as usize == wave.at)
             && let Some(at) = self.code.get(&f.line)
         {
             later(*at, Stall::Code);
         }
-        for (counter, most) in &i.waits {
-            let list = &wave.outstanding[*counter as usize % COUNTERS];
+        for (counter, most) in self.program.waits(i) {
+            let list = &wave.outstanding[usize::from(*counter)];
             if list.len() > usize::from(*most) {
                 let (at, memory) = list[list.len() - 1 - usize::from(*most)];
-                let release = self.chip.wait_release as u64;
-                later(at + release, if memory { Stall::Memory } else { Stall::Lds });
+                later(at + clocks.wait_release, if memory { Stall::Memory } else { Stall::Lds });
             }
         }
-        if !self.quad {
-            if matches!(i.unit, Unit::Lds | Unit::Vmem)
-                && let Some(last) = wave.last_vector
-            {
-                later(last + self.chip.valu_to_memory as u64, Stall::Dependency);
-            }
-            // VCC has a path of its own.
-            let named = |r: &u16| SCALAR_REGISTERS.contains(r) && *r != Reg::VCC_LO.0 && *r != Reg::VCC_HI.0;
-            let after_scalar = match i.unit {
-                Unit::Lds | Unit::Vmem | Unit::Smem => Some(self.chip.salu_to_memory),
-                Unit::Branch => Some(self.chip.salu_to_branch),
-                Unit::Valu if i.writes.iter().any(named) => Some(self.chip.salu_to_valu_scalar),
-                _ => None,
-            };
-            if let (Some(clocks), Some(last)) = (after_scalar, wave.last_scalar) {
-                later(last + clocks as u64, Stall::Dependency);
-            }
+        if !self.quad
+            && matches!(i.unit, Unit::Lds | Unit::Vmem)
+            && let Some(last) = wave.last_vector
+        {
+            later(last + clocks.valu_to_memory, Stall::Dependency);
+        }
+        if let (Some(clocks), Some(last)) = (i.after_scalar, wave.last_scalar) {
+            later(last + u64::from(clocks), Stall::Dependency);
         }
         (t, why)
     }
 
     /// Issues the wave's next instruction at `t`. The waves that it lets go on.
     fn issue(&mut self, w: usize, t: u64) -> Vec<usize> {
-        let i = self.instr(w);
+        let (i, clocks) = (self.instr(w), &self.program.clocks);
         let (own, mut why) = if self.cold_code { self.own(w) } else { self.waves[w].own };
-        let path = self.prepared[self.waves[w].trace.steps[self.waves[w].at].instr as usize].path;
-        if self.free(self.waves[w].simd)[path as usize] > own {
-            why = path.stall();
+        if self.free(self.waves[w].simd)[i.path as usize] > own {
+            why = i.path.stall();
         }
-        let turn = if self.quad { 4 } else { 1 };
+        let turn = clocks.turn;
         let access = {
             let wave = &self.waves[w];
             wave.trace.steps[wave.at].access.map(|a| &wave.trace.accesses[a as usize])
@@ -527,27 +525,20 @@ impl<'a> Unitary<'a> {
         let wave = &mut self.waves[w];
         wave.issued.push((t, if t > previous { why } else { Stall::None }));
         wave.released = None;
-        let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
-        for r in &i.writes {
-            let late = !self.quad && SCALAR_REGISTERS.contains(r) && vector;
-            let at = if late { t + self.chip.valu_to_scalar as u64 } else { done };
-            // Loads are waited for with counters, not by interlock.
-            if !matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem) {
-                wave.ready[usize::from(*r) % REGISTERS] = Ready::new(at, i.unit);
-            }
+        for r in self.program.written(i) {
+            let late = !self.quad && SCALAR_REGISTERS.contains(r) && i.vector;
+            let at = if late { t + clocks.valu_to_scalar } else { done };
+            wave.ready[usize::from(*r) % REGISTERS] = Ready::new(at, i.unit);
         }
-        if !self.quad && vector {
-            for r in i.reads.iter().filter(|r| SCALAR_REGISTERS.contains(r)) {
-                wave.reading[usize::from(r - SCALAR_REGISTERS.start)] = t + self.chip.scalar_read as u64;
-            }
+        if i.vector {
+            self.program.masks(i).iter().for_each(|r| wave.reading[usize::from(*r)] = t + clocks.scalar_read);
         }
-        let cold = self.chip.smem_cold as u64;
         for f in wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
-            self.code.entry(f.line).or_insert(t + cold);
+            self.code.entry(f.line).or_insert(t + clocks.smem_cold);
         }
         wave.fetch += wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.needed as usize <= wave.at).count();
-        for c in &i.counters {
-            let list = &mut wave.outstanding[*c as usize % COUNTERS];
+        for c in self.program.counters(i) {
+            let list = &mut wave.outstanding[usize::from(*c)];
             let last = list.last().map_or(0, |l| l.0);
             list.push((done.max(last), i.unit == Unit::Vmem));
         }
@@ -560,7 +551,7 @@ impl<'a> Unitary<'a> {
         }
         if i.unit == Unit::Branch {
             let jumped = wave.trace.steps[wave.at].jumped;
-            wave.next = t + if jumped { self.chip.branch_taken as u64 } else { 3.max(turn) };
+            wave.next = t + if jumped { clocks.branch_taken } else { 3.max(turn) };
         }
         wave.at += 1;
         wave.priority = i.priority.unwrap_or(wave.priority);
@@ -591,17 +582,17 @@ impl<'a> Unitary<'a> {
         for i in 0..self.waves.len() {
             let w = &mut self.waves[i];
             if w.group == next && !w.trace.steps.is_empty() {
-                (w.next, w.extra) = (t + self.chip.dispatch_clk as u64, extra);
+                (w.next, w.extra) = (t + self.program.clocks.dispatch, extra);
                 self.take_turn(i);
             }
         }
     }
 
     /// Marks what an instruction keeps busy; when its result is there.
-    fn occupy(&mut self, w: usize, i: &Instr, t: u64, access: Option<&Access>) -> u64 {
-        let simd = self.waves[w].simd;
+    fn occupy(&mut self, w: usize, i: &Prepared, t: u64, access: Option<&Access>) -> u64 {
+        let (simd, clocks) = (self.waves[w].simd, &self.program.clocks);
         let (port, cu) = (self.port(simd), self.cu(simd));
-        let turn = if self.quad { 4 } else { 1 };
+        let turn = clocks.turn;
         let busy = u64::from(i.busy).max(1);
         let mut used = busy;
         let s = &mut self.simds[simd];
@@ -614,15 +605,16 @@ impl<'a> Unitary<'a> {
                     s.trans = t + busy;
                 }
                 let wave = &mut self.waves[w];
-                let ready = i.reads.iter().map(|r| wave.ready[usize::from(*r) % REGISTERS]);
+                let read = self.program.needed(i).iter().filter(|n| n.read);
+                let ready = read.map(|n| wave.ready[usize::from(n.register)]);
                 let operands = ready.filter(|r| r.by(Unit::Trans)).map(Ready::at).max().unwrap_or(0);
                 let start = s.valu.max(t).max(operands).max(if special { s.special } else { 0 });
                 if special {
                     s.special = start + busy;
                 }
                 s.valu = start + keeps;
-                s.queue.push_back(start + keeps + self.chip.vector_retire as u64);
-                if s.queue.len() > self.chip.vector_queue as usize {
+                s.queue.push_back(start + keeps + clocks.vector_retire);
+                if s.queue.len() > clocks.vector_queue {
                     // Until it has a place, it keeps its wave and the waves beside it from issuing another.
                     let accepted = s.queue.pop_front().unwrap_or(t);
                     s.issued = s.issued.max(accepted + 1);
@@ -648,7 +640,7 @@ impl<'a> Unitary<'a> {
                 s.salu = s.salu.max(t + turn);
                 self.scalar = t + turn;
                 used = turn;
-                t + access.map_or(self.chip.smem_hit as u64, |a| self.level(a.level, true))
+                t + access.map_or(clocks.smem_hit, |a| self.level(a.level, true))
             }
             Unit::Lds => {
                 let data = access.map_or(busy, |a| u64::from(a.clocks).max(1));
@@ -658,7 +650,7 @@ impl<'a> Unitary<'a> {
                 *port = start + data;
                 s.lds = t + turn;
                 // The table's latency is that of an access without conflicts.
-                start + self.chip.lds_latency as u64 + data.saturating_sub(turn)
+                start + clocks.lds_latency + data.saturating_sub(turn)
             }
             Unit::Vmem => {
                 let lines = access.map_or(busy, |a| u64::from(a.clocks).max(1));
@@ -742,14 +734,24 @@ impl<'a> Unitary<'a> {
             // From the end of the round before to the end of the last one.
             let before = (s.from as usize).saturating_sub(1);
             let (first, last) = (wave.issued[before].0, wave.issued[wave.at - 1].0);
-            let round = (last.saturating_sub(first)) as f64 / f64::from(s.rounds.max(1));
-            wave.extra += (round * s.times as f64).round() as u64;
+            let more = s.times as f64 / f64::from(s.rounds.max(1));
+            let mut added = Added { at: s.at, clocks: last.saturating_sub(first), busy: [0.0; UNITS] };
             for step in &wave.trace.steps[s.from as usize..wave.at] {
-                let i = &self.instrs[step.instr as usize];
+                let i = self.program.instr(step.instr);
                 let clocks =
                     step.access.map_or(u64::from(i.busy), |a| u64::from(wave.trace.accesses[a as usize].clocks));
-                self.busy[i.unit as usize] += clocks as f64 * s.times as f64 / f64::from(s.rounds.max(1));
+                added.busy[i.unit as usize] += clocks as f64;
             }
+            // With what was left out within.
+            for inner in wave.added.iter().rev().take_while(|a| a.at > s.from) {
+                added.clocks += inner.clocks;
+                added.busy.iter_mut().zip(inner.busy).for_each(|(a, b)| *a += b);
+            }
+            added.clocks = (added.clocks as f64 * more).round() as u64;
+            added.busy.iter_mut().for_each(|b| *b *= more);
+            wave.extra += added.clocks;
+            self.busy.iter_mut().zip(added.busy).for_each(|(a, b)| *a += b);
+            wave.added.push(added);
             wave.next_skip += 1;
         }
     }

@@ -486,6 +486,26 @@ fn launches_that_differ_are_not_silent() {
     assert!(note("64").contains("64 workitems are modelled; k is for up to 256") && !note("256").contains("note"));
 }
 
+/// What data decides is recorded again in full, from the same memory.
+#[test]
+fn counters_count_once_where_data_decides() {
+    let dir = tempfile::tempdir().unwrap();
+    let count = |decides: &str| {
+        // As many rounds as the counter behind the code says, and one.
+        let body = format!(
+            "\ts_getpc_b64 s[4:5]\n.Lhere:\n\ts_mov_b64 exec, 1\n\tv_mov_b32 v2, 0\n\tv_mov_b32 v3, 40\n\
+             \tglobal_atomic_add v4, v2, v3, s[4:5] offset:.Lcounter-.Lhere glc\n\tglobal_load_dword v5, v2, s[4:5]\n\
+             \ts_waitcnt vmcnt(0)\n\tv_readfirstlane_b32 s0, v4\n\tv_readfirstlane_b32 s1, {decides}\n\
+             \ts_cmp_eq_u32 s1, -1\n\ts_cbranch_scc1 .Lend\n\ts_add_u32 s0, s0, 1\n.Lloop:\n\tv_add_f32 v1, v1, v2\n\
+             \ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n.Lend:\n\ts_endpgm\n.Lcounter:\n\t.long 0"
+        );
+        let code = assembled(&dir, "gfx90a", &body);
+        let list = json(&["launch", &code, "--kernel", "k", "--grid", "1", "--block", "64", "--cycles", "--json"]);
+        list["modelled"]["instructions_per_wave"].as_f64().unwrap()
+    };
+    assert_eq!(count("v5"), count("v3"));
+}
+
 #[test]
 fn instructions_take_what_the_tables_say() {
     let list = json(&["ubench", "--target", "gfx90a", "v_fma_f32", "v_exp_f32", "v_mfma_f32_32x32x8f16", "--json"]);
