@@ -58,7 +58,7 @@ const MEMBERS: u32 = 64;
 const RESIDENT: usize = 1024;
 const MOST_RESIDENT: usize = 2048;
 
-/// Bytes of neighbouring columns where these are so few that many compute units would have none: then a workgroup's turn counts, not the share
+/// Bytes of neighbouring columns where these are so few, and so short, that many compute units would have none: then a workgroup's turn counts, not the share
 /// that it uses of lines of memory.
 const FEWEST: u32 = 16;
 
@@ -220,20 +220,21 @@ impl Shape {
         if row < fewest as usize / 2 || self.length < 2 * SHORT as usize {
             return None;
         }
-        let mut least = least;
-        while self.again
-            && !self.in_order
-            && least * self.size as u32 > FEWEST
-            && self.count.div_ceil(least as usize) < cus / 2
-        {
+        let (whole, length) = (least, self.length as u32);
+        let is_held = self.again && !self.in_order && length * self.dwords <= MEMBERS * LIGHT;
+        let mut least = whole;
+        while is_held && least * self.size as u32 > FEWEST && self.count.div_ceil(least as usize) < cus / 2 {
             least /= 2;
         }
         // As many members as fill the chip, and as keep a line in registers that is walked again if they can.
-        let length = self.length as u32;
         let enough = if self.again { RESIDENT } else { (RESIDENT * 4 / self.size.clamp(1, 4)).min(MOST_RESIDENT) };
         let wanted = 1u32 << (enough * cus / self.count.max(1)).max(1).ilog2();
         let held = |team: u32| length.div_ceil(team) * self.dwords;
-        let most = if self.in_order { IN_ORDER } else { (TALLEST / least).min(MEMBERS) };
+        let most = match self.in_order {
+            true => IN_ORDER,
+            false if least < whole => (TALLEST / least).min(MEMBERS),
+            false => TALLEST / least,
+        };
         let most = most.min((length / SHORT).next_power_of_two());
         let mut team = wanted.clamp(1, most);
         while self.again && held(team) > LIGHT && team < most {

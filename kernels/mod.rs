@@ -284,6 +284,9 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
             let _ = write!(s, " {} {} {} {}{sure}", tensor(i.index), i.view, i.stride, i.extent);
         }
     }
+    if let Some(twins) = pointwise::twins_key(graph, step) {
+        let _ = write!(s, "|{twins}");
+    }
     s
 }
 

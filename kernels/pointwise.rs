@@ -14,9 +14,9 @@ use super::unzipped::Unzipped;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::expr::Op;
-use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step};
+use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind};
 use crate::graph::view::View;
-use crate::mir::{Builder, Gen, Part, Type};
+use crate::mir::{Builder, Gen, MInst, Part, Space, Type};
 use barewave_isa::op;
 
 pub(super) const WORKGROUP: u32 = 256;
@@ -101,6 +101,8 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let dense =
         (width <= 2 && rows == 1 && out.is_plain() && out.view.is_dense()).then(|| w.b.mul(first, bytes as u32));
     let start = (out.view.offset * (bytes / width) as i64) as u32;
+    let twins = twins(cx.graph, cx.step, width);
+    let mut later = Vec::new();
     let mut places: Vec<(Vec<Vec<Value>>, Offset)> = Vec::new();
     let mut known = Vec::new();
     for (round, row) in (0..rounds as u32).flat_map(|round| (0..rows as u32).map(move |row| (round, row))) {
@@ -122,11 +124,11 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         // Rows have in common what only changes along them.
         known.retain(|(table, ..): &Steps| row > 0 && is_of_row(&table.view));
         let before = places.last().filter(|_| row > 0).map(|p| &p.0);
-        let mut operands = Vec::new();
+        let mut operands: Vec<Vec<Value>> = Vec::new();
         for (i, access) in cx.step.inputs.iter().enumerate() {
             operands.push(match before {
                 Some(before) if access.is_plain() && is_of_row(&access.view) => before[i].clone(),
-                _ => load(&mut w, cx, i, &coords, width, &mut known)?,
+                _ => load_but(&mut w, cx, i, &coords, width, &mut known, (&twins[i], &operands), &mut later)?,
             });
         }
         let mut at = match dense {
@@ -140,6 +142,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         }
         places.push((operands, at));
     }
+    w.b.append(later);
     for (operands, at) in places {
         finish(&mut w, cx, &operands, width, at)?;
     }
@@ -196,6 +199,55 @@ fn by_tables(a: &Access) -> bool {
 pub(super) fn is_sure(graph: &FusedGraph, table: &Indirect) -> bool {
     let Role::Constant(entries) = &graph.tensor(table.index).role else { return false };
     entries.len() <= KNOWN && entries.to_i64().iter().all(|i| (0..table.extent as i64).contains(i))
+}
+
+/// The operand, and which of its neighbours, that is the same element in all places.
+type Twin = Option<(usize, usize)>;
+
+/// The one table of an operand that says where neighbours are, and its entries, where these are known when the kernel is made.
+fn table_of_row<'a>(graph: &FusedGraph, a: &'a Access) -> Option<(&'a Indirect, Vec<i64>)> {
+    let along = |t: &&Indirect| t.view.strides.last() != Some(&0);
+    let mut tables = a.indirect.iter().filter(along);
+    let (table, None) = (tables.next()?, tables.next()) else { return None };
+    let dense = is_of_row(&table.view) && table.view.strides.last() == Some(&1) && table.view.offset == 0;
+    if a.guard.is_some() || !by_tables(a) || !dense || !is_sure(graph, table) {
+        return None;
+    }
+    let Role::Constant(entries) = &graph.tensor(table.index).role else { return None };
+    Some((table, entries.to_i64()))
+}
+
+/// For each operand of an elementwise step, of which so many neighbours go together: which of them operands before it, or neighbours before them, have
+/// loaded. Interpolation reads most elements again for the next result.
+fn twins(graph: &FusedGraph, step: &Step, width: usize) -> Vec<Vec<Twin>> {
+    let tables: Vec<_> = step.inputs.iter().map(|a| table_of_row(graph, a)).collect();
+    // What tells the operands apart beside those tables.
+    let others = |a: &Access| {
+        let row = |t: &&Indirect| t.view.strides.last() == Some(&0);
+        a.indirect.iter().filter(row).cloned().collect::<Vec<_>>()
+    };
+    let twin = |i: usize, e: usize| {
+        let (a, (table, entries)) = (&step.inputs[i], tables[i].as_ref()?);
+        (0..=i).flat_map(|j| (0..width).map(move |f| (j, f))).take_while(|at| *at < (i, e)).find(|&(j, f)| {
+            let b = &step.inputs[j];
+            tables[j].as_ref().is_some_and(|(other, list)| {
+                let place =
+                    |list: &[i64], first: usize| list.iter().skip(first).step_by(width).copied().collect::<Vec<_>>();
+                (a.tensor, &a.view, table.stride, table.extent) == (b.tensor, &b.view, other.stride, other.extent)
+                    && others(a) == others(b)
+                    && list.len() == entries.len()
+                    && place(list, f) == place(entries, e)
+            })
+        })
+    };
+    (0..step.inputs.len()).map(|i| (0..width).map(|e| twin(i, e)).collect()).collect()
+}
+
+/// What a kernel takes from the entries of tables.
+pub(super) fn twins_key(graph: &FusedGraph, step: &Step) -> Option<String> {
+    let tables = step.inputs.iter().filter(|a| table_of_row(graph, a).is_some()).count();
+    (step.kind == StepKind::Pointwise && tables > 0)
+        .then(|| format!("{:?}", [2, 4].map(|width| twins(graph, step, width))))
 }
 
 /// So many neighbours are next to each other in memory.
@@ -313,6 +365,25 @@ pub(super) fn load(
     width: usize,
     known: &mut Vec<Steps>,
 ) -> Res<Vec<Value>> {
+    let mut later = Vec::new();
+    let loaded = load_but(w, cx, i, coords, width, known, (&[], &[]), &mut later)?;
+    w.b.append(later);
+    Ok(loaded)
+}
+
+/// The same, but for neighbours that have twins among those of operands that are loaded, or of this one. What becomes of neighbours by tables behind their
+/// loads is to be done `later`: before it others are loaded.
+#[allow(clippy::too_many_arguments)]
+fn load_but(
+    w: &mut Writer,
+    cx: &Cx,
+    i: usize,
+    coords: &[Option<Part>],
+    width: usize,
+    known: &mut Vec<Steps>,
+    (twins, loaded): (&[Twin], &[Vec<Value>]),
+    later: &mut Vec<MInst>,
+) -> Res<Vec<Value>> {
     let access = &cx.step.inputs[i];
     let mut tables = Vec::new();
     for k in 0..access.indirect.len() {
@@ -323,10 +394,23 @@ pub(super) fn load(
         Lie::Dense => load_at(w, cx, i, access, coords, width, &at(0)),
         Lie::Same => load_at(w, cx, i, access, coords, 1, &at(0)),
         Lie::Apart => {
-            let mut out = load_at(w, cx, i, access, coords, 1, &at(0))?;
-            for e in 1..width {
-                let coords = moved(w, coords, e as u32);
+            let waits = access.guard.is_none() && by_tables(access);
+            let mut out: Vec<Value> = Vec::new();
+            for e in 0..width {
+                if let Some((other, f)) = twins.get(e).copied().flatten() {
+                    out.push(if other == i { out[f] } else { loaded[other][f] });
+                    continue;
+                }
+                let coords = if e == 0 { coords.to_vec() } else { moved(w, coords, e as u32) };
+                w.buffer(cx, Arg::Input(i))?;
+                let from = w.b.here();
                 out.extend(load_at(w, cx, i, access, &coords, 1, &at(e))?);
+                if waits {
+                    let mut insts = w.b.cut(from);
+                    let behind = insts.iter().rposition(|inst| inst.space != Space::default()).map_or(0, |at| at + 1);
+                    later.extend(insts.split_off(behind));
+                    w.b.append(insts);
+                }
             }
             Ok(out)
         }

@@ -13,7 +13,9 @@ use crate::graph::fused::{Scatter, Step, StepKind};
 use crate::mir::{Gen, Part, Type};
 use crate::tensor::DType;
 
+/// Workitems of a workgroup where there are so many that each compute unit has a few workgroups.
 const WORKGROUP: u32 = 256;
+const ENOUGH: u32 = 2;
 
 /// Updates of a line that are read together.
 const TOGETHER: u32 = 8;
@@ -95,7 +97,9 @@ pub(super) fn lower(cx: &Cx, &Scatter { axis }: &Scatter) -> Res<Vec<Kernel>> {
     let mut dims = step.inputs[2].view.dims.clone();
     let updates = std::mem::replace(&mut dims[axis], 1) as u32;
     let lines: usize = dims.iter().product();
-    let mut w = cx.kernel(WORKGROUP);
+    let many = lines >= (ENOUGH * WORKGROUP * cx.target.cus()) as usize;
+    let workgroup = if many { WORKGROUP } else { cx.target.info().wave_size };
+    let mut w = cx.kernel(workgroup);
     let line = pointwise::linear_index(&mut w.b);
     let last = w.b.to_vector(lines as u32 - 1);
     let held = w.b.op(Gen::Min.of(Type::U32), &[line.into(), last.into()]);
@@ -103,7 +107,7 @@ pub(super) fn lower(cx: &Cx, &Scatter { axis }: &Scatter) -> Res<Vec<Kernel>> {
     let t = cx.dtype(Arg::Output);
     let first = [(Arg::Input(1), index), (Arg::Input(2), t), (Arg::Output, t)]
         .map(|(arg, t)| address::offset(&mut w.b, cx.view(arg), t.size(), &coords));
-    let present = (!lines.is_multiple_of(WORKGROUP as usize))
+    let present = (!lines.is_multiple_of(workgroup as usize))
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(lines as u32).into(), line.into()]));
     let all = Updates { cx, axis, index, first, present };
     if updates >= TOGETHER {
@@ -117,6 +121,6 @@ pub(super) fn lower(cx: &Cx, &Scatter { axis }: &Scatter) -> Res<Vec<Kernel>> {
         let from = w.b.scalar(updates - rest);
         all.replace(&mut w, from, rest)?;
     }
-    kernels.push(w.finish([(lines as u32).div_ceil(WORKGROUP), 1, 1], 0));
+    kernels.push(w.finish([(lines as u32).div_ceil(workgroup), 1, 1], 0));
     Ok(kernels)
 }

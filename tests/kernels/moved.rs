@@ -382,7 +382,14 @@ fn neighbours_by_tables() {
 #[test]
 fn neighbours_of_a_larger_image() {
     for (dtype, most) in [(DType::F32, 1e-6), (DType::F16, 2e-3), (DType::BF16, 2e-2), (DType::F64, 1e-12)] {
-        for (mode, size) in [("half_pixel", [32, 40]), ("align_corners", [31, 44]), ("asymmetric", [8, 12])] {
+        for (mode, size) in [
+            ("half_pixel", [32, 40]),
+            ("align_corners", [31, 44]),
+            ("asymmetric", [8, 12]),
+            ("asymmetric", [32, 40]),
+            ("align_corners", [32, 40]),
+            ("half_pixel", [64, 80]),
+        ] {
             let mut b = Builder::new(19, 6);
             let x = b.input_of(HostTensor::from_f64(
                 dtype,
@@ -396,6 +403,30 @@ fn neighbours_of_a_larger_image() {
             outputs(&b, &format!("{dtype} {mode}"), most);
         }
     }
+}
+
+/// What two results are interpolated of is loaded once, which takes other kernels for other tables.
+#[test]
+fn neighbours_share_what_they_are_interpolated_of() {
+    let fused = |mode: &str| {
+        let mut b = Builder::new(19, 6);
+        let x = b.input_of(HostTensor::from_f64(DType::F16, &[2, 3, 16, 20], &vec![1.0; 2 * 3 * 16 * 20]));
+        let sizes = b.ints(&[2, 3, 32, 40]);
+        let at = [("mode", text("linear")), ("coordinate_transformation_mode", text(mode))];
+        let y = b.node("Resize", &[&x, "", "", &sizes], &at);
+        finish(&mut b, "", &[y]);
+        barewave::graph::fuse(&b.model, &Default::default()).unwrap()
+    };
+    let graph = fused("half_pixel");
+    let target = barewave_isa::Target::GFX906;
+    let kernels = barewave::kernels::lower(&graph, &graph.steps[0], target, &Default::default(), "resize").unwrap();
+    let machine = barewave::passes::compile(kernels[0].function.clone()).unwrap();
+    let text = barewave::passes::listing::listing(&machine);
+    // Of four results: four elements of each of two rows, and two weights.
+    assert!(text.matches("buffer_load_ushort").count() <= 10, "{text}");
+    let other = fused("align_corners");
+    let keys = [&graph, &other].map(|g| barewave::kernels::key(g, &g.steps[0]));
+    assert_ne!(keys[0], keys[1]);
 }
 
 /// Pixels of blocks that go to channels, and channels that come last and go first: moved, and added to what is the same for all, for each channel,

@@ -5,7 +5,7 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
-use crate::graph::fused::{Guard, Indirect};
+use crate::graph::fused::{Guard, Indirect, TensorId};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -15,14 +15,23 @@ use crate::tensor::HostTensor;
 /// Replaces the coordinates of dimension `d` by `index[coordinate]`: the value then has `index.len()` elements there.
 /// `lazy` is plain, see [`Lowering::plain`].
 pub(super) fn indexed(cx: &mut Lowering<'_>, lazy: Lazy, d: usize, index: &[i32]) -> Lazy {
+    let table = index_table(cx, index);
+    indexed_by(cx, lazy, d, (table, index.len()))
+}
+
+/// A table that [`indexed_by`] reads.
+pub(super) fn index_table(cx: &mut Lowering<'_>, index: &[i32]) -> TensorId {
+    cx.add_const("index table".into(), HostTensor::from_i32(&[index.len()], index))
+}
+
+/// The same by a table of so many entries.
+pub(super) fn indexed_by(cx: &mut Lowering<'_>, lazy: Lazy, d: usize, (table, n): (TensorId, usize)) -> Lazy {
     let mut y = lazy;
     if y.inputs.iter().any(|a| a.guard.is_some()) {
         let l = cx.normal(y);
         y = cx.stored(l).plain().expect("a stored tensor has plain dimensions");
     }
     let old = y.grid[d];
-    let n = index.len();
-    let table = cx.add_const("index table".into(), HostTensor::from_i32(&[n], index));
     for a in &mut y.inputs {
         let stride = a.view.strides[d];
         for other in &mut a.indirect {

@@ -5,7 +5,7 @@
 //! Linear sampling has two, cubic four: an index table and a weight vector per tap, and a pointwise expression that sums
 //! the products. Dimensions are resized one after the other; linear ones share one kernel.
 
-use super::pad::{indexed, without_tables};
+use super::pad::{index_table, indexed, indexed_by, without_tables};
 use super::rank::around;
 use super::source::{MAX_GENERATED, to_shape};
 use crate::graph::ask::Ask;
@@ -343,13 +343,17 @@ fn interpolate(cx: &mut Lowering<'_>, lazy: Lazy, dims: &[usize], taps: &[Taps])
         }
         weights.push(of_dim);
     }
+    let mut tables = Vec::new();
+    for t in taps {
+        tables.push(t.index.iter().map(|list| (index_table(cx, list), list.len())).collect::<Vec<_>>());
+    }
     let per = taps.first().map_or(1, |t| t.index.len());
     let combinations = per.pow(dims.len() as u32);
     let mut terms = Vec::new();
     for c in 0..combinations {
         let mut read = source.clone();
-        for (i, (&d, t)) in dims.iter().zip(taps).enumerate() {
-            read = indexed(cx, read, d, &t.index[c / per.pow(i as u32) % per]);
+        for (i, (&d, of_dim)) in dims.iter().zip(&tables).enumerate() {
+            read = indexed_by(cx, read, d, of_dim[c / per.pow(i as u32) % per]);
         }
         terms.push(cx.normal(read));
     }
