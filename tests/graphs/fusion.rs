@@ -283,6 +283,20 @@ fn what_the_body_of_an_operator_does_not_read_stops_the_model() {
     assert!(e.contains("MultiHeadAttention with input 8 is not supported"), "{e}");
     let e = refused("CDist", &[0, 1], &[("metric", text("cosine"))]);
     assert!(e.contains("CDist with attribute metric is not supported"), "{e}");
+    // An output that it does not make, where somebody asks for it.
+    let asked = |output: usize| {
+        let mut b = Builder::new(21, 1);
+        let inputs = [b.input(&[2, 8]), b.input(&[2, 8]), b.input(&[8])];
+        let names: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let y = b.node_n("SkipSimplifiedLayerNormalization", &names, &[], 4);
+        b.model.graph.nodes[0].domain = "com.microsoft".into();
+        b.output(&y[output]);
+        b.model.expand();
+        b
+    };
+    let e = error(&asked(2)).to_string();
+    assert!(e.contains("SkipSimplifiedLayerNormalization with output 2 is not supported"), "{e}");
+    assert!(graph::fuse(&asked(3).model, &Options::default()).is_ok());
     // Layouts of the processor that an optimised model was saved on.
     let mut b = Builder::new(21, 1);
     let x = b.input(&[1, 16, 8, 8]);

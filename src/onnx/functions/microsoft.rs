@@ -150,12 +150,14 @@ fn skip_norm(b: &mut Body<'_>, center: bool) {
         sum = b.op("Add", &[&sum, &bias]);
     }
     let list = [epsilon(b, 1e-12), ("axis", Attribute::Int(-1))];
-    let y = if center {
-        b.with("LayerNormalization", &[&sum, &gamma, &beta], &list)
+    if center {
+        // Mean and inverse deviation beside it.
+        let made = b.many("LayerNormalization", &[&sum, &gamma, &beta], 3, &list);
+        made.iter().enumerate().for_each(|(i, value)| b.set(i, value));
     } else {
-        b.with("RMSNormalization", &[&sum, &gamma], &list)
-    };
-    b.set(0, &y);
+        let y = b.with("RMSNormalization", &[&sum, &gamma], &list);
+        b.set(0, &y);
+    }
     b.set(3, &sum);
 }
 

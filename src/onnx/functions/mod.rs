@@ -208,11 +208,18 @@ fn expand(node: &Node) -> Option<Vec<Node>> {
     };
     let mut body = Body::new(node);
     write(&mut body);
-    Some(match body.unread() {
-        None => body.nodes,
-        // No operator has such a name: it stops the model.
-        Some(what) => vec![Node { op: format!("{} with {what}", node.op), ..node.clone() }],
-    })
+    // No operator has such a name: it stops the model.
+    let stops =
+        |what: String, outputs: Vec<String>| Node { op: format!("{} with {what}", node.op), outputs, ..node.clone() };
+    if let Some(what) = body.unread() {
+        return Some(vec![stops(what, node.outputs.clone())]);
+    }
+    // So does an output that the body does not make, where somebody reads it.
+    let made: BTreeSet<&String> = body.nodes.iter().flat_map(|n| &n.outputs).collect();
+    let others = node.outputs.iter().enumerate().filter(|(_, o)| !o.is_empty() && !made.contains(o));
+    let others: Vec<Node> = others.map(|(i, o)| stops(format!("output {i}"), vec![o.clone()])).collect();
+    body.nodes.extend(others);
+    Some(body.nodes)
 }
 
 /// A normalisation by the statistics of its own batch.
