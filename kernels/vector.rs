@@ -24,7 +24,7 @@ const LEAST: u32 = 8;
 
 /// What products take more for each further least depth: fewer workgroups have room beside each other, and hide less of what each moves at
 /// once. Fitted to the cycle model's times of 500 products on six targets.
-const DEEPER: f64 = 0.1;
+const DEEPER: f64 = 0.14;
 
 /// Most instructions of a workitem for the products of a round: more of them are more code, and hide no more.
 const MOST_PRODUCTS: u32 = 1024;
