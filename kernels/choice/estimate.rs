@@ -63,9 +63,10 @@ const FROM_L2: f64 = 1.12;
 const PARTS_MOVED: f64 = 0.8;
 const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
 
-/// Of workgroups that add parts: edges of theirs, and what reading takes over the first level's rate; and of equal shares, whose workgroups
-/// end at different times, the part of that which is behind everything else. Fitted.
+/// Of workgroups that add parts: edges of theirs, and bytes a cycle that are on their way to a wave, up to the first level's rate; and of equal
+/// shares, whose workgroups end at different times, what reading takes over that rate, and the part of it all which is behind everything else. Fitted.
 const ADDING: f64 = 0.78;
+const ON_THE_WAY: f64 = 28.0;
 const READING: f64 = 1.14;
 const ADDING_SHARES: f64 = 0.4;
 
@@ -406,7 +407,8 @@ impl Machine {
             }
             // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
             let adding = results.div_ceil(self.target.cus() as usize) as f64;
-            clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
+            clocks +=
+                ADDING * edges + adding * tile_bytes * count as f64 / self.l1.min(f64::from(round.waves) * ON_THE_WAY);
             // Those of a compute unit end at different times.
             let ending = results as f64 / (f64::from(self.target.cus()) * slots);
             clocks += ending.max(1.0) * self.expressed(e, round);
