@@ -296,7 +296,8 @@ fn models() -> Vec<Case> {
         operator(&mut b, op);
         add(op, b);
     }
-    for (m, k, n, transposed) in [(70, 20, 66, 0), (33, 9, 130, 1), (17, 12, 65, 2), (1, 40, 65, 3)] {
+    // Deeper than the deepest tile, so that loops go round.
+    for (m, k, n, transposed) in [(70, 72, 66, 0), (33, 41, 130, 1), (17, 44, 65, 2), (1, 40, 65, 3)] {
         let mut b = Builder::new(17, 2);
         let (ta, tb) = (transposed & 1, transposed >> 1);
         let x = b.input(&if ta == 1 { [k, m] } else { [m, k] });
@@ -306,7 +307,7 @@ fn models() -> Vec<Case> {
         add(&format!("Gemm {m}x{k}x{n}"), b);
     }
     // The last one's depth is shared among workgroups.
-    for (batch, m, k, n) in [(2, 9, 20, 33), (1, 5, 33, 17), (1, 9, 700, 33)] {
+    for (batch, m, k, n) in [(2, 9, 72, 33), (1, 5, 33, 17), (1, 9, 700, 33)] {
         let mut b = Builder::new(17, 2);
         let (x, y) = (b.input(&[batch, m, k]), b.input(&[batch, k, n]));
         let z = b.node("MatMul", &[&x, &y], &[]);
@@ -344,7 +345,7 @@ fn models() -> Vec<Case> {
     b.output(&y);
     add("Attention of a query", b);
     for (shape, cout, groups, k, stride) in
-        [([1, 3, 13, 11], 40, 1, 3, 2), ([1, 20, 9, 9], 20, 1, 1, 1), ([1, 12, 9, 9], 12, 12, 3, 1)]
+        [([1, 3, 13, 11], 40, 1, 3, 2), ([1, 72, 9, 9], 20, 1, 1, 1), ([1, 12, 9, 9], 12, 12, 3, 1)]
     {
         let mut b = Builder::new(17, 3);
         let x = b.input(&shape);
@@ -403,9 +404,14 @@ fn models() -> Vec<Case> {
         b.output(&y);
         add(if along == 0 { "CumSum of columns" } else { "CumSum of lines" }, b);
     }
-    for (shape, along, dtype) in [([3, 700], 1, DType::F16), ([70, 5], 0, DType::F32)] {
+    for (shape, along, dtype) in [([24, 700], 1, DType::F16), ([70, 24], 0, DType::F32)] {
         let mut b = Builder::new(17, 10);
-        let data: Vec<f64> = (0..350).cycle().take(shape.iter().product()).map(f64::from).collect();
+        // Of every fourth line all are equal, of others the best are anywhere.
+        let value = |i: usize| {
+            let (line, at) = if along == 1 { (i / shape[1], i % shape[1]) } else { (i % shape[1], i / shape[1]) };
+            if line % 4 == 0 { 5.0 } else { ((at * 7919 + line * 104_729) % 997) as f64 }
+        };
+        let data: Vec<f64> = (0..shape.iter().product()).map(value).collect();
         let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
         let k = b.ints(&[9]);
         let places = b.node_n("TopK", &[&x, &k], &[("axis", int(along))], 2).remove(1);
