@@ -372,8 +372,17 @@ impl Machine {
         let pace = self.pace((tile, round), min_n);
         let slots = pace.slots;
         let edges = EDGES + LATENCIES * self.latency;
-        let most = (groups / (f64::from(self.target.cus()) * slots)).ceil();
-        let occupancy = (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0);
+        // Of workgroups that run side by side whole ones are on a SIMD: seven of one wave are two behind each other, as eight are.
+        let resident = self.resident(round).min(MOST_TOGETHER);
+        let occupancy = (resident / slots).max(1.0);
+        let (occupancy, most) = if slots > 1.0 {
+            let each = (groups / f64::from(self.target.cus())).ceil();
+            let full = (each / resident).floor();
+            let deep = occupancy.ceil();
+            (deep, full * deep + ((each - full * resident) / slots).ceil())
+        } else {
+            (occupancy, (groups / f64::from(self.target.cus())).ceil())
+        };
         let loops = Loops {
             most,
             occupancy,
