@@ -431,21 +431,22 @@ pub(super) fn store(
     levels: Option<(&standardized::Rows, Levels)>,
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<()> {
-    let Accesses { args, together, within, .. } = Accesses::of(cx, walk);
+    let all = Accesses::of(cx, walk);
+    let (together, within) = (all.together, all.within);
     let (tile, columns) = (of.0, walk.columns(cx));
     let vector = matches!(tile.form, Form::Vector { .. });
     if within == together || !vector || levels.is_some() || columns < tile.n as usize {
         let ends = !columns.is_multiple_of(tile.n as usize);
-        return store_tile(w, cx, of, walk, (first, levels), Columns { together, ends }, &mut outer);
+        return store_tile(w, cx, of, (walk, &all), (first, levels), Columns { together, ends }, &mut outer);
     }
-    args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
+    all.args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
     let (last, done) = (w.b.label(), w.b.label());
     let end = w.b.add(first.1, tile.n);
     w.b.branch_lt(columns as u32, end, last);
-    store_tile(w, cx, of, walk, (first, None), Columns { together: within, ends: false }, &mut outer)?;
+    store_tile(w, cx, of, (walk, &all), (first, None), Columns { together: within, ends: false }, &mut outer)?;
     w.b.emit(op::S_BRANCH, &[], &[Opnd::Block(done)]);
     w.b.place(last, "last");
-    store_tile(w, cx, of, walk, (first, None), Columns { together, ends: true }, &mut outer)?;
+    store_tile(w, cx, of, (walk, &all), (first, None), Columns { together, ends: true }, &mut outer)?;
     w.b.place(done, "stored");
     Ok(())
 }
@@ -464,7 +465,7 @@ fn store_tile(
     w: &mut Writer,
     cx: &Cx,
     (tile, sums): (&Tile, &Sums),
-    walk: &Walk,
+    (walk, Accesses { args, views, inner, .. }): (&Walk, &Accesses),
     (first, levels): ((Part, Part), Option<(&standardized::Rows, Levels)>),
     Columns { together, ends }: Columns,
     outer: &mut impl FnMut(&mut Writer, &View, usize) -> Offset,
@@ -476,7 +477,6 @@ fn store_tile(
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
     let (m, n) = (w.b.to_vector(m), w.b.to_vector(n));
     let columns = walk.columns(cx);
-    let Accesses { args, views, inner, .. } = Accesses::of(cx, walk);
     let dims = inner[0].dims.clone();
     // Neighbours of a row lie together in registers and in memory.
     let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));

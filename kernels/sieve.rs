@@ -118,7 +118,7 @@ impl Sieve {
         let Held { codes, numbers, first, member, give } = held;
         let group = |g: usize| (g..codes.len()).step_by(self.groups);
         let best: Vec<Part> =
-            (0..self.groups.min(codes.len())).map(|g| largest(w, group(g).map(|e| codes[e]).collect())).collect();
+            (0..self.groups.min(codes.len())).map(|g| extreme(w, group(g).map(|e| codes[e]).collect(), true)).collect();
         let wanted = w.b.scalar(self.k);
         let threshold = self.threshold(w, &best, 32, wanted);
         // Numbers as large as this still count of those whose code is the threshold.
@@ -291,16 +291,17 @@ fn lanes_of(w: &mut Writer, mask: Part) -> Part {
     count
 }
 
-/// The largest of words.
-fn largest(w: &mut Writer, mut all: Vec<Part>) -> Part {
+/// The largest or the smallest of words, of which there is one at least.
+pub(super) fn extreme(w: &mut Writer, mut all: Vec<Part>, largest: bool) -> Part {
+    let (of_three, of_two) = if largest { (op::V_MAX3_U32, Gen::Max) } else { (op::V_MIN3_U32, Gen::Min) };
     while all.len() > 1 {
         let each = if all.len() > 2 { 3 } else { 2 };
         let some = all.chunks(each).map(|some| match *some {
-            [x, y, z] => w.b.op(op::V_MAX3_U32, &[x.into(), y.into(), z.into()]),
-            [x, y] => w.b.op(Gen::Max.of(Type::U32), &[x.into(), y.into()]),
+            [x, y, z] => w.b.op(of_three, &[x.into(), y.into(), z.into()]),
+            [x, y] => w.b.op(of_two.of(Type::U32), &[x.into(), y.into()]),
             _ => some[0],
         });
         all = some.collect();
     }
-    all.pop().expect("a group has a key")
+    all[0]
 }

@@ -10,7 +10,7 @@ use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::reduce::{apply, literal, scalar_loop};
-use super::sieve::{Held, Sieve};
+use super::sieve::{Held, Sieve, extreme};
 use super::sorted::{self, Key, Team};
 use super::values::{self, Kind, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, pointwise};
@@ -137,20 +137,6 @@ fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Vec<Part>> {
     Ok(code.into_iter().map(turn).collect())
 }
 
-/// The smallest of words.
-fn least(w: &mut Writer, mut all: Vec<Part>) -> Res<Part> {
-    while all.len() > 1 {
-        let each = if all.len() > 2 { 3 } else { 2 };
-        let some = all.chunks(each).map(|some| match *some {
-            [x, y, z] => w.b.op(op::V_MIN3_U32, &[x.into(), y.into(), z.into()]),
-            [x, y] => w.b.op(Gen::Min.of(Type::U32), &[x.into(), y.into()]),
-            _ => some[0],
-        });
-        all = some.collect();
-    }
-    all.pop().ok_or(Reason::Malformed("no elements"))
-}
-
 /// How far a key is below another one, in words.
 fn apart(w: &mut Writer, below: Part, key: Part) -> Vec<Part> {
     if key.len == 1 {
@@ -166,7 +152,7 @@ fn apart(w: &mut Writer, below: Part, key: Part) -> Vec<Part> {
 /// The smallest of what the lanes of each team have, of one word or of two: then the low words of those whose high words are smallest.
 fn least_of_team(w: &mut Writer, team: u32, all: &[Vec<Part>]) -> Res<Part> {
     let of_team = |w: &mut Writer, words: Vec<Part>| {
-        let own = least(w, words)?;
+        let own = extreme(w, words, false);
         Ok(lanes::combine(w, team, &[own], lanes::by(Gen::Min, Type::U32))?[0])
     };
     if all[0].len() == 1 {

@@ -374,15 +374,10 @@ impl Machine {
         let edges = EDGES + LATENCIES * self.latency;
         // Of workgroups that run side by side whole ones are on a SIMD: seven of one wave are two behind each other, as eight are.
         let resident = self.resident(round).min(MOST_TOGETHER);
-        let occupancy = (resident / slots).max(1.0);
-        let (occupancy, most) = if slots > 1.0 {
-            let each = (groups / f64::from(self.target.cus())).ceil();
-            let full = (each / resident).floor();
-            let deep = occupancy.ceil();
-            (deep, full * deep + ((each - full * resident) / slots).ceil())
-        } else {
-            (occupancy, (groups / f64::from(self.target.cus())).ceil())
-        };
+        let occupancy = (resident / slots).ceil();
+        let each = (groups / f64::from(self.target.cus())).ceil();
+        let full = (each / resident).floor();
+        let most = full * occupancy + ((each - full * resident) / slots).ceil();
         let loops = Loops {
             most,
             occupancy,

@@ -47,7 +47,7 @@ fn entry(w: &Trace, n: usize) -> Range<usize> {
 fn same(w: &Trace, a: usize, b: usize) -> bool {
     let of = |n: usize| {
         let (s, at) = (&w.skips[n], w.skips[n - 1].at);
-        (s.at - at, s.from.wrapping_sub(at), s.rounds, s.times)
+        (s.at - at, s.from - at, s.rounds, s.times)
     };
     let accesses = |i: Option<u32>| i.map(|i| &w.accesses[i as usize]).map(|a| (a.clocks, a.level, a.store));
     let steps = || w.steps[entry(w, a)].iter().zip(&w.steps[entry(w, b)]);

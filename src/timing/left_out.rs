@@ -7,6 +7,7 @@
 //! in the recorded rounds of a loop it does not decide in those that repeat them. Atomic instructions run: which workgroup is the last one decides.
 
 use crate::instr::{Instr, Unit};
+use crate::prepared::REGISTERS;
 use barewave_emu::observe::LaneAccess;
 use barewave_isa::Reg;
 use rustc_hash::FxHashSet;
@@ -21,9 +22,6 @@ pub enum Flow {
     /// Where it goes depends on a result that was left out.
     Decides,
 }
-
-/// Registers of a wave, by number.
-const REGISTERS: usize = 2048;
 
 #[derive(Clone)]
 struct Wave {
@@ -208,6 +206,8 @@ mod tests {
         assert_eq!(flows(&counted)[1..], [Flow::Skipped, Flow::Runs, Flow::Runs]);
         let written = ["ds_write_b32 v8, v9", LOAD, "ds_write_b32 v8, v4", "ds_read_b32 v9, v8"];
         assert_eq!(flows(&written)[2..], [Flow::Skipped; 2]);
+        // Lanes exchange it without going anywhere.
+        assert_eq!(flows(&[LOAD, "ds_swizzle_b32 v9, v4 offset:1"])[1], Flow::Skipped);
         let straight = ["global_load_lds_dword v8, s[0:1]", "ds_read_b32 v9, v8", "global_load_dword v2, v9, s[0:1]"];
         assert_eq!(flows(&straight), [Flow::Skipped, Flow::Skipped, Flow::Decides]);
     }
