@@ -155,6 +155,13 @@ impl Instr {
         Some(whole)
     }
 
+    /// What it reads and writes, of two that are issued as one each by itself.
+    pub fn parts(&self) -> impl Iterator<Item = (&[u16], &[u16])> {
+        let whole = self.halves.is_none().then_some((&self.reads[..], &self.writes[..]));
+        let halves = self.halves.iter().flat_map(|h| h.iter().map(|h| (&h.reads[..], &h.writes[..])));
+        halves.chain(whole)
+    }
+
     /// The same of an instruction in its parts, which do not tell halves.
     pub fn new(target: Target, inst: &Inst, lanes: u32) -> Option<Instr> {
         let info = target.op(inst.op)?;

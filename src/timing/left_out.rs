@@ -11,6 +11,7 @@ use crate::prepared::REGISTERS;
 use barewave_emu::observe::LaneAccess;
 use barewave_isa::Reg;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 /// What becomes of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,10 +93,10 @@ impl LeftOut {
     }
 
     /// A wave is about to execute an instruction with these active lanes, which touches these cache lines, or of LDS what `touched` says.
-    pub fn follow<'t>(
+    pub fn follow<'t, 'i>(
         &mut self,
         wave: usize,
-        i: &Instr,
+        i: &'i Instr,
         exec: u64,
         lines: &[u64],
         touched: impl FnOnce() -> &'t [LaneAccess],
@@ -142,28 +143,18 @@ impl LeftOut {
         if data && i.unit == Unit::Vmem && i.writes.is_empty() {
             self.lds.overwrite();
         }
-        // Each half may compute with something else: data, or an address.
-        let halves = i.halves.as_deref().map(|halves| halves.each_ref().map(|h| (h, h.reads.iter().any(holds))));
-        let mut write = |writes: &[u16], left_out: bool| {
-            for r in writes {
-                let (n, bit) = at(*r);
-                if left_out {
-                    w.registers[n] |= bit;
-                } else if !Reg(*r).is_vector() || exec == w.lanes && !i.partial {
-                    w.registers[n] &= !bit;
-                }
+        // Each half of a pair may compute with something else: data, or an address.
+        let read = |(reads, writes): (&'i [u16], &'i [u16])| (writes, data || loaded || reads.iter().any(holds));
+        let parts: SmallVec<[(&[u16], bool); 2]> = i.parts().map(read).collect();
+        for (r, left_out) in parts.iter().flat_map(|(writes, left_out)| writes.iter().map(|r| (*r, *left_out))) {
+            let (n, bit) = at(r);
+            if left_out {
+                w.registers[n] |= bit;
+            } else if !Reg(r).is_vector() || exec == w.lanes && !i.partial {
+                w.registers[n] &= !bit;
             }
-        };
-        let left_out = match halves {
-            Some(halves) => {
-                halves.iter().for_each(|(half, read)| write(&half.writes, *read));
-                halves.iter().all(|half| half.1)
-            }
-            None => {
-                write(&i.writes, data || read || loaded);
-                data || !i.atomic && (read || loaded)
-            }
-        };
+        }
+        let left_out = data || !i.atomic && parts.iter().all(|p| p.1);
         let scalar = matches!(i.unit, Unit::Salu | Unit::Smem | Unit::Branch | Unit::Internal);
         if left_out && !scalar { Flow::Skipped } else { Flow::Runs }
     }

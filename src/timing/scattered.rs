@@ -14,27 +14,31 @@ use crate::memory::on_axis;
 use crate::prepared::REGISTERS;
 use crate::record::{Group, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The instructions that load from where other vector loads have told, by their numbers. What went through LDS on its way is not followed.
-fn gathers(instrs: &[Instr], wave: &Trace) -> FxHashSet<u32> {
+fn gathers<'i>(instrs: &'i [Instr], wave: &Trace) -> FxHashSet<u32> {
     let mut told = vec![false; REGISTERS];
     let mut out = FxHashSet::default();
     for s in &wave.steps {
         let i = &instrs[s.instr as usize];
         let any = |registers: &[u16]| registers.iter().any(|r| told[usize::from(*r) % REGISTERS]);
         let by_place = any(&i.places);
-        let writes = match i.unit {
-            Unit::Vmem if !i.store => {
-                if by_place {
-                    out.insert(s.instr);
-                }
-                true
-            }
-            Unit::Lds | Unit::Smem | Unit::Vmem => by_place,
-            _ => any(&i.reads),
+        if i.unit == Unit::Vmem && !i.store && by_place {
+            out.insert(s.instr);
+        }
+        // Of two that are issued as one each computes by itself.
+        let of_part = |(reads, writes): (&'i [u16], &'i [u16])| {
+            let tells = match i.unit {
+                Unit::Vmem if !i.store => true,
+                Unit::Lds | Unit::Smem | Unit::Vmem => by_place,
+                _ => any(reads),
+            };
+            (writes, tells)
         };
-        i.writes.iter().for_each(|r| told[usize::from(*r) % REGISTERS] = writes);
+        let parts: SmallVec<[(&[u16], bool); 2]> = i.parts().map(of_part).collect();
+        parts.iter().for_each(|(writes, tells)| writes.iter().for_each(|r| told[usize::from(*r) % REGISTERS] = *tells));
     }
     out
 }
@@ -105,8 +109,10 @@ impl Scattered {
         }
         let of = |g: &Group| -> BTreeMap<usize, BTreeSet<u64>> {
             let mut out: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
-            let steps = g.waves.iter().flat_map(|w| w.steps.iter().map(move |s| (w, s)));
-            for (w, s) in steps.filter(|(_, s)| found.contains(&s.instr)) {
+            // Of loops the rounds that stand for all: workgroups may have been recorded for more of them, or fewer.
+            let steps =
+                g.waves.iter().flat_map(|w| w.steps.iter().zip(w.touches()).map(move |(s, times)| (w, s, times)));
+            for (w, s, _) in steps.filter(|(_, s, times)| *times > 0.0 && found.contains(&s.instr)) {
                 for line in s.access.map_or(&[][..], |a| &w.accesses[a as usize].lines) {
                     out.entry(operands.of(*line)).or_default().insert(*line);
                 }

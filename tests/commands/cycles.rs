@@ -486,6 +486,19 @@ fn launches_that_differ_are_not_silent() {
     assert!(note("64").contains("64 workitems are modelled; k is for up to 256") && !note("256").contains("note"));
 }
 
+/// Workgroups that go through memory side by side in steps that it tells: each of its bytes is read once, as many rounds of a loop as are recorded of each.
+#[test]
+fn steps_that_memory_tells_are_no_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let body = "\ts_getpc_b64 s[4:5]\n.Lhere:\n\ts_add_u32 s4, s4, .Ldata-.Lhere\n\ts_addc_u32 s5, s5, 0\n\ts_lshl_b32 s1, s0, 8\n\
+                \tv_lshl_add_u32 v3, v0, 2, s1\n\ts_movk_i32 s6, 256\n.Lloop:\n\tglobal_load_dword v4, v3, s[4:5]\n\ts_waitcnt vmcnt(0)\n\
+                \tv_and_b32 v5, 0, v4\n\tv_add_u32 v3, v3, v5\n\tv_add_u32 v3, 0x800, v3\n\ts_sub_u32 s6, s6, 1\n\ts_cmp_lg_u32 s6, 0\n\
+                \ts_cbranch_scc1 .Lloop\n\ts_endpgm\n\t.p2align 8\n.Ldata:\n\t.zero 524288";
+    let code = assembled(&dir, "gfx90a", body);
+    let list = json(&["launch", &code, "--kernel", "k", "--grid", "8", "--block", "64", "--cycles", "--json"]);
+    assert_eq!(list["modelled"]["traffic"]["footprint"], 524288.0, "{list:#}");
+}
+
 /// What data decides is recorded again in full, from the same memory.
 #[test]
 fn counters_count_once_where_data_decides() {
