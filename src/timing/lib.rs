@@ -29,6 +29,7 @@ mod scattered;
 pub mod sequence;
 pub mod shapes;
 pub mod sqtt;
+pub mod stall;
 mod stretch;
 pub mod validate;
 pub mod wave;

@@ -2,7 +2,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
-use crate::wave::Stall;
+use crate::stall::Stall;
 use barewave_isa::Reg;
 use rustc_hash::FxHashMap;
 

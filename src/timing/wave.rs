@@ -22,49 +22,10 @@ use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
 use crate::prepared::{COUNTERS, PATHS, Path, Prepared, Program, Ready, SCALARS};
 use crate::record::{Access, Level, Trace};
+use crate::stall::{STALLS, Stall};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-
-/// Why an instruction did not issue earlier.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Stall {
-    /// It did not have to wait.
-    None,
-    /// The wave's own issue rate.
-    Issue,
-    /// A result of the vector or scalar ALU.
-    Dependency,
-    /// The matrix unit, or a result of it.
-    Matrix,
-    /// Its unit was busy with other waves.
-    Unit,
-    /// Code that is not in the instruction cache yet.
-    Code,
-    /// LDS or scalar loads that it waits for, or the LDS port.
-    Lds,
-    /// Memory that it waits for, or the port to it.
-    Memory,
-    /// A barrier.
-    Barrier,
-}
-
-impl Stall {
-    /// Name in listings.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stall::None => "",
-            Stall::Issue => "issue",
-            Stall::Dependency => "dependency",
-            Stall::Matrix => "matrix",
-            Stall::Unit => "unit busy",
-            Stall::Code => "code",
-            Stall::Lds => "lds",
-            Stall::Memory => "memory",
-            Stall::Barrier => "barrier",
-        }
-    }
-}
 
 /// What is simulated: waves of workgroups that are resident at once.
 pub struct Resident<'a> {
@@ -115,19 +76,8 @@ impl Outcome {
 /// Instructions that an older wave may be ahead of a younger one by priority, a power of two. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
-/// What executes instructions ([`Unit`]), and why they wait ([`Stall`]).
+/// What executes instructions ([`Unit`]).
 const UNITS: usize = Unit::Internal as usize + 1;
-const STALLS: [Stall; 9] = [
-    Stall::None,
-    Stall::Issue,
-    Stall::Dependency,
-    Stall::Matrix,
-    Stall::Unit,
-    Stall::Code,
-    Stall::Lds,
-    Stall::Memory,
-    Stall::Barrier,
-];
 
 /// Behind every wave.
 const NOBODY: (u64, u64) = (u64::MAX, u64::MAX);
