@@ -5,11 +5,12 @@
 //! without observer runs the ordinary interpreter: watching costs nothing when nobody watches.
 
 use super::dispatch::{Launch, SLICE};
-use super::exec::{smem, vmem};
+use super::exec::{flow, smem, vmem};
 use super::program::Program;
 use super::uop::{Space, UOp};
 use super::wave::{Ctl, Lanes, Wave};
 use barewave_isa::Raw;
+use barewave_isa::action::Flow;
 
 /// Bytes that a lane of an instruction goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,17 +134,19 @@ pub trait Observer {
 /// An observer with what it takes to pass over instructions that are not for it.
 pub(crate) struct Watch<'a> {
     observer: &'a mut dyn Observer,
-    /// For each operation the first one from there on that is no vector instruction.
+    /// For each operation the first one from there on that is no vector instruction and does something.
     scalars: Vec<usize>,
 }
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(program: &Program, observer: &'a mut dyn Observer) -> Watch<'a> {
+        let nothing = flow::run(Flow::Nothing);
+        let passed = |ip: usize| program.is_vector(ip) || program.ops[ip].run as *const () == nothing as *const ();
         let mut next = program.ops.len();
         let mut scalars: Vec<usize> = (0..next)
             .rev()
             .map(|ip| {
-                next = if program.is_vector(ip) { next } else { ip };
+                next = if passed(ip) { next } else { ip };
                 next
             })
             .collect();

@@ -102,6 +102,8 @@ impl Waiting {
 #[derive(Clone)]
 struct Wave<'a> {
     trace: &'a Trace,
+    /// Its next instruction, as soon as it waits for its turn.
+    instr: &'a Prepared,
     group: usize,
     simd: usize,
     /// Next step.
@@ -150,6 +152,8 @@ struct Simd {
     /// Its port to LDS, and its compute unit.
     port: usize,
     cu: usize,
+    /// The wave that issues first, of those that wait.
+    first: usize,
     /// When each path is free, by what is below and what it shares with other SIMDs.
     free: [u64; PATHS],
     /// When the vector ALU is free; on RDNA instructions wait for it in a queue.
@@ -238,6 +242,7 @@ impl<'a> Unitary<'a> {
                 let start = what.starts.get(g).and_then(|s| s.get(w)).copied().unwrap_or(0);
                 waves.push(Wave {
                     trace,
+                    instr: program.instr(trace.steps.first().map_or(0, |s| s.instr)),
                     group: g,
                     simd: what.simds.as_ref().map_or(waves.len(), |s| s[waves.len()]) % simds,
                     at: 0,
@@ -297,12 +302,9 @@ impl<'a> Unitary<'a> {
                 return None;
             }
             let w = order as u32 as usize;
-            let path = self.instr(w).path;
-            let (simd, group) = (self.waves[w].simd, self.waves[w].group);
-            let Simd { port, cu, .. } = self.simds[simd];
-            if let Some(at) = self.waiting[simd].iter().position(|x| x.order == order) {
-                self.waiting[simd].swap_remove(at);
-            }
+            let Wave { simd, group, instr: Prepared { path, .. }, .. } = self.waves[w];
+            let Simd { port, cu, first, .. } = self.simds[simd];
+            self.waiting[simd].swap_remove(first);
             let woken = self.issue(w, t);
             let wave = &self.waves[w];
             let more = wave.at < wave.trace.steps.len();
@@ -337,15 +339,18 @@ impl<'a> Unitary<'a> {
     /// Finds the wave of a SIMD that issues first.
     fn find_next(&mut self, simd: usize) {
         let free = &self.simds[simd].free;
-        let mut first = NOBODY;
-        for x in &self.waiting[simd] {
+        let (mut first, mut place) = (NOBODY, 0);
+        for (n, x) in self.waiting[simd].iter().enumerate() {
             let own = if self.cold_code { self.own(x.wave()).0 } else { x.own };
             let found = (own.max(free[x.path as usize]), x.order);
             if !self.quad || found.0 <= first.0 {
-                first = first.min((self.at_turn(found.0, simd), found.1));
+                let found = (self.at_turn(found.0, simd), found.1);
+                if found < first {
+                    (first, place) = (found, n);
+                }
             }
         }
-        self.next[simd] = first;
+        (self.next[simd], self.simds[simd].first) = (first, place);
     }
 
     /// A SIMD has issued on a path: finds when those that this touches are free.
@@ -406,8 +411,10 @@ impl<'a> Unitary<'a> {
 
     /// Lets a wave wait for its turn.
     fn enter(&mut self, w: usize) {
+        let wave = &mut self.waves[w];
+        wave.instr = self.program.instr(wave.trace.steps[wave.at].instr);
+        let path = wave.instr.path;
         let (at, why, in_queue) = self.own(w);
-        let path = self.instr(w).path;
         let wave = &mut self.waves[w];
         (wave.own, wave.in_queue) = ((at, why), in_queue);
         let priority = u64::from(3 - wave.priority.min(3));
@@ -430,17 +437,11 @@ impl<'a> Unitary<'a> {
         t.saturating_sub(turn).next_multiple_of(4) + turn
     }
 
-    /// A wave's next instruction.
-    fn instr(&self, w: usize) -> &'a Prepared {
-        let wave = &self.waves[w];
-        self.program.instr(wave.trace.steps[wave.at].instr)
-    }
-
     /// When a wave's next instruction can issue as far as the wave itself is concerned, and what decides that; when what it waits for in the vector
     /// ALU's queue is there.
     fn own(&self, w: usize) -> (u64, Stall, u64) {
         let (wave, clocks) = (&self.waves[w], &self.program.clocks);
-        let i = self.instr(w);
+        let i = wave.instr;
         let (mut t, mut why, mut queued) = (wave.next, Stall::Issue, 0);
         let mut later = |at: u64, reason: Stall| {
             if at > t {
@@ -493,7 +494,7 @@ impl<'a> Unitary<'a> {
 
     /// Issues the wave's next instruction at `t`. The waves that it lets go on.
     fn issue(&mut self, w: usize, t: u64) -> Vec<usize> {
-        let (i, clocks) = (self.instr(w), &self.program.clocks);
+        let (i, clocks) = (self.waves[w].instr, &self.program.clocks);
         if self.cold_code {
             let (at, why, in_queue) = self.own(w);
             (self.waves[w].own, self.waves[w].in_queue) = ((at, why), in_queue);
