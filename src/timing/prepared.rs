@@ -187,6 +187,29 @@ pub(crate) struct Prepared {
     counters: Span,
 }
 
+const NO_SPAN: Span = Span { first: 0, len: 0 };
+
+/// What a wave without instructions is at.
+pub(crate) const NOTHING: &Prepared = &Prepared {
+    unit: Unit::Internal,
+    path: Path::Free,
+    vector: false,
+    wide: false,
+    blocks_vector: false,
+    free: true,
+    priority: None,
+    meeting: None,
+    busy: 0,
+    latency: 0,
+    idle: 0,
+    after_scalar: None,
+    needed: NO_SPAN,
+    written: NO_SPAN,
+    masks: NO_SPAN,
+    waits: NO_SPAN,
+    counters: NO_SPAN,
+};
+
 /// A kernel's instructions as the simulation reads them.
 pub(crate) struct Program {
     pub(crate) clocks: Clocks,

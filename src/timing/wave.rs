@@ -20,7 +20,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
-use crate::prepared::{COUNTERS, PATHS, Path, Prepared, Program, Ready, SCALARS};
+use crate::prepared::{COUNTERS, NOTHING, PATHS, Path, Prepared, Program, Ready, SCALARS};
 use crate::record::{Access, Level, Trace};
 use crate::stall::{STALLS, Stall};
 use rustc_hash::FxHashMap;
@@ -242,7 +242,7 @@ impl<'a> Unitary<'a> {
                 let start = what.starts.get(g).and_then(|s| s.get(w)).copied().unwrap_or(0);
                 waves.push(Wave {
                     trace,
-                    instr: program.instr(trace.steps.first().map_or(0, |s| s.instr)),
+                    instr: trace.steps.first().map_or(NOTHING, |s| program.instr(s.instr)),
                     group: g,
                     simd: what.simds.as_ref().map_or(waves.len(), |s| s[waves.len()]) % simds,
                     at: 0,
