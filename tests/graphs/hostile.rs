@@ -123,6 +123,8 @@ fn everything() -> Model {
     let n = b.ints(&[2, 4]);
     let parts = b.node_n("Split", &[&y, &n], &[("axis", int(2))], 2);
     let y = b.node("Concat", &[&parts[1], &parts[0]], &[("axis", int(2))]);
+    let parts = b.node_n("Split", &[&y], &[("axis", int(2)), ("num_outputs", int(2))], 2);
+    let y = b.node("Concat", &[&parts[1], &parts[0]], &[("axis", int(2))]);
     let n = b.ints(&[2, 1, 1, 6]);
     let y = b.node("Expand", &[&y, &n], &[]);
     let n = b.ints(&[1]);

@@ -273,19 +273,27 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Which keys count, as onnxruntime's masks say it: how many of each sequence, a flag for each key, or one for each query and
-/// key. The result is `[batch, 1, 1 or queries, keys]`; input 1 are the keys, `[batch, keys, ..]` or `[batch, heads, keys, size]`.
+/// Which keys count, as onnxruntime's masks say it: how many of each sequence, perhaps with where they begin, a flag for each key,
+/// or one for each query and key. The result is `[batch, 1, 1 or queries, keys]`; input 1 are the keys, `[batch, keys, ..]` or `[batch, heads, keys, size]`.
 pub(super) fn key_mask(cx: &mut Lowering<'_>) -> Res<()> {
     let m = cx.input(0)?;
     let (dtype, dims) = (cx.dtype(m), cx.result(0));
     let mask = cx.without_base(m);
-    let y = if mask.shape.len() == 1 {
-        let n = dims[3];
+    let y = if let [count] = mask.shape[..] {
+        let (batch, n) = (dims[0], dims[3]);
         let positions: Vec<i64> = (0..n as i64).collect();
         let id = cx.add_const("positions".into(), HostTensor::from_ints(dtype, &[n], &positions));
         let positions = Lazy::read(Access::new(id, View::dense(&[n])), dtype);
-        let lengths = mask.reshaped(&[dims[0], 1, 1, 1]);
-        cx.combine(vec![positions, lengths], &dims, |e, v| e.binary(Binary::Lt, v[0], v[1]))?
+        let numbers = cx.plain_of(mask);
+        let parts = if count == 2 * batch { 2 } else { 1 };
+        let bounds = (0..parts).map(|i| super::layout::sliced(cx, &numbers, &[(0, (i * batch) as i64, 1, batch)]));
+        let bounds = bounds.map(|x| x.reshaped(&[batch, 1, 1, 1])).collect::<Vec<_>>();
+        cx.combine([vec![positions], bounds].concat(), &dims, |e, v| {
+            let before_end = e.binary(Binary::Lt, v[0], v[1]);
+            let Some(&start) = v.get(2) else { return before_end };
+            let behind_start = e.binary(Binary::Le, start, v[0]);
+            e.binary(Binary::And, before_end, behind_start)
+        })?
     } else {
         cx.combine(vec![mask.reshaped(&dims)], &dims, |e, v| e.cast(v[0], DType::Bool))?
     };
@@ -341,8 +349,11 @@ pub(super) fn of_key_mask(cx: &mut Inference<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("keys of shape {}", described(keys))));
     };
     let one = Dim::Known(1);
+    // Ends of keys; ends, then starts; ends, then running sums of the lengths of queries and of keys.
+    let times = |n| batch * &Dim::Known(n);
+    let forms = [times(1), times(2), &times(3) + &Dim::Known(2)];
     let dims = match mask {
-        [n] if !n.differs(batch) => [batch.clone(), one.clone(), one, length.clone()],
+        [n] if forms.iter().any(|form| !n.differs(form)) => [batch.clone(), one.clone(), one, length.clone()],
         [b, t] => [b.clone(), one.clone(), one, t.clone()],
         [b, s, t] => [b.clone(), one, s.clone(), t.clone()],
         [b, h, s, t] => [b.clone(), h.clone(), s.clone(), t.clone()],
