@@ -16,6 +16,7 @@ mod elementary;
 mod epilogue;
 mod error;
 mod expr;
+mod extremes;
 mod float;
 mod fragment;
 mod gates;
@@ -431,6 +432,7 @@ pub fn lower(
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Attention(a) => attention::lower(&cx, a),
         StepKind::Packed(p) => packed::lower(&cx, p),
+        StepKind::Extremes(e) => extremes::lower(&cx, e),
         StepKind::Scan(s) => scan::lower(&cx, s),
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),

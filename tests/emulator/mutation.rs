@@ -426,12 +426,17 @@ fn models() -> Vec<Case> {
 
 /// Lines so long that workgroups have pieces of them.
 fn long_lines() -> Vec<Case> {
-    ["Softmax", "LayerNormalization"]
-        .map(|op| {
+    [("Softmax", 1 << 16), ("LayerNormalization", 1 << 16), ("DynamicQuantizeLinear", 9000)]
+        .map(|(op, length)| {
             let mut b = Builder::new(17, 4);
-            let x = b.input(&[1, 1 << 16]);
-            let scale = b.weight(&[1 << 16]);
-            let y = if op == "Softmax" { b.node(op, &[&x], &[]) } else { b.node(op, &[&x, &scale], &[]) };
+            let x = b.input(&[1, length]);
+            let y = match op {
+                "LayerNormalization" => {
+                    let scale = b.weight(&[length]);
+                    b.node(op, &[&x, &scale], &[])
+                }
+                _ => b.node_n(op, &[&x], &[], if op == "Softmax" { 1 } else { 3 }).swap_remove(0),
+            };
             b.output(&y);
             case(&format!("{op} in pieces"), b)
         })

@@ -273,3 +273,90 @@ fn each_target_multiplies_bytes_its_way() {
         assert!(text.contains(wanted), "{target}: no {wanted} in\n{text}");
     }
 }
+
+/// The scale, the zero point and bytes of floats, as ONNX defines them.
+fn dynamically_quantised(x: &[f32]) -> (f32, i64, Vec<i64>) {
+    let low = x.iter().copied().fold(0.0, f32::min);
+    let high = x.iter().copied().fold(0.0, f32::max);
+    let scale = if high > low { (high - low) / 255.0 } else { 1.0 };
+    let zero = (-(low / scale)).round_ties_even().clamp(0.0, 255.0);
+    let byte = |x: &f32| ((x / scale).round_ties_even() + zero).clamp(0.0, 255.0) as i64;
+    (scale, zero as i64, x.iter().map(byte).collect())
+}
+
+/// Scale and zero point take one launch, of one workgroup or of several of which the last one ends it, and bytes another.
+#[test]
+fn floats_become_bytes() {
+    // What the model does with them is read back in another order, or from the middle of a tensor.
+    let shapes: [&[usize]; 10] =
+        [&[], &[1], &[3], &[5, 7], &[64, 64], &[17, 241], &[3, 11, 130], &[129, 100], &[40, 256, 13], &[2, 2_100_000]];
+    for (n, shape) in shapes.into_iter().enumerate() {
+        let mut b = Builder::new(17, n as u64);
+        let count: usize = shape.iter().product();
+        // Both signs, one of them, and nothing but zeros.
+        let (times, plus) = [(4.0f32, 0.5), (3.0, -7.0), (0.25, 2.0), (0.0, 0.0)][n % 4];
+        let mut data: Vec<f32> = b.random(&[count]).to_f32().iter().map(|x| x * times + plus).collect();
+        // The extremes are anywhere.
+        let at = [b.below(count), b.below(count)];
+        data[at[0]] += 9.0 * times;
+        data[at[1]] -= 11.0 * times;
+        let x = b.input_of(HostTensor::from_f32(shape, &data));
+        let x = match shape.len() {
+            2 => b.node("Transpose", &[&x], &[]),
+            _ => x,
+        };
+        b.node_n("DynamicQuantizeLinear", &[&x], &[], 3).iter().for_each(|y| b.output(y));
+        let (scale, zero, mut bytes) = dynamically_quantised(&data);
+        if let [rows, columns] = shape[..] {
+            bytes = (0..count).map(|i| bytes[i % rows * columns + i / rows]).collect();
+        }
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        for (target, _) in TARGETS.into_iter().filter(|(t, _)| count < 1_000_000 || *t == "gfx942") {
+            let what = format!("{shape:?} on {target}");
+            let (mut session, compiled) =
+                device::session(&graph, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            // Scale and zero point are outputs of the model, which take a copy each.
+            assert_eq!(compiled.plan().launches.len(), 4, "{what}");
+            // Counters begin anew in each run.
+            for _ in 0..2 {
+                let (out, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert_eq!((out[1].to_f64()[0] as f32, out[2].to_i64()[0]), (scale, zero), "{what}");
+                let wrong = out[0].to_i64().iter().zip(&bytes).position(|(x, y)| x != y);
+                assert!(out[0].to_i64().len() == count && wrong.is_none(), "{what}: element {wrong:?}");
+            }
+        }
+    }
+}
+
+/// What is quantised, multiplied and scaled needs no launch but these: extremes, bytes, and a product.
+#[test]
+fn dynamically_quantised_products_take_three_launches() {
+    let mut b = Builder::new(17, 3);
+    let x = b.input(&[33, 160]);
+    let weights = bytes(&mut b, DType::I8, &[160, 48]);
+    let weights = b.constant(weights);
+    let q = b.node_n("DynamicQuantizeLinear", &[&x], &[], 3);
+    let y = b.node("MatMulInteger", &[&q[0], &weights, &q[2]], &[]);
+    let y = b.node("Cast", &[&y], &[("to", int(1))]);
+    let y = b.node("Mul", &[&y, &q[1]], &[]);
+    b.output(&y);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let data = b.inputs[0].to_f32();
+    let (scale, zero, left) = dynamically_quantised(&data);
+    let right = b.model.graph.initializers.values().next().unwrap().to_i64();
+    let product = |i: usize| {
+        let (r, c) = (i / 48, i % 48);
+        let sum: i64 = (0..160).map(|k| (left[r * 160 + k] - zero) * right[k * 48 + c]).sum();
+        sum as f32 * scale
+    };
+    for (target, _) in TARGETS {
+        let (mut session, compiled) = device::session(&graph, target, true).unwrap_or_else(|e| panic!("{target}: {e}"));
+        assert_eq!(compiled.plan().launches.len(), 3, "{target}");
+        let (out, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target}: {e}"));
+        let got = out[0].to_f64();
+        for (i, x) in got.iter().enumerate() {
+            let want = f64::from(product(i));
+            assert!((x - want).abs() <= 1e-6 * want.abs(), "{target}: element {i} is {x} instead of {want}");
+        }
+    }
+}

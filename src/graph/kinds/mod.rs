@@ -3,6 +3,7 @@
 
 mod attention;
 mod conv;
+mod extremes;
 mod matmul;
 mod normalize;
 mod normed;
@@ -23,6 +24,7 @@ mod window;
 
 pub use attention::{Attention, MadeLines, Undefined};
 pub use conv::{Before, Conv, Summand};
+pub use extremes::Extremes;
 pub use normalize::Normalize;
 pub use normed::Normed;
 pub use packed::{NormedRows, Packed, Zeros};
@@ -74,6 +76,8 @@ pub enum StepKind {
     Pool(Pool),
     /// Reduction.
     Reduce(Reduce),
+    /// The smallest and the largest element.
+    Extremes(Extremes),
     /// Running sums or products.
     Scan(Scan),
     /// Softmax.
@@ -110,6 +114,7 @@ impl Deref for StepKind {
             StepKind::Scaled(k) => k,
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
+            StepKind::Extremes(k) => k,
             StepKind::Scan(k) => k,
             StepKind::Softmax(k) => k,
             StepKind::Attention(k) => k,

@@ -140,6 +140,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Det", "", transform::of_det, transform::det),
     map("Div", "axis broadcast consumed_inputs", elementwise::of_quotient, elementwise::div),
     op ("Dropout", "consumed_inputs is_test ratio seed", source::of_dropout, source::dropout),
+    op ("DynamicQuantizeLinear", "", quantize::of_dynamic, quantize::dynamic),
     op ("Einsum", "equation", einsum::of_einsum, einsum::einsum),
     map("Elu", "alpha consumed_inputs", elementwise::of_first, activation::elu),
     map("Equal", "axis broadcast", elementwise::of_truth, elementwise::equal),

@@ -2,11 +2,13 @@
 
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Expr, Unary, Val};
+use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
+use crate::graph::fused::{Access, Extremes, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
-use crate::graph::lower::Lowering;
+use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
 use crate::tensor::DType;
 use crate::tensor::small::SmallFloat;
 
@@ -143,7 +145,73 @@ pub(super) fn dequantize(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Bytes of floats, by the scale and the zero point with which they reach from the smallest to the largest, 0 among them.
+pub(super) fn dynamic(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (t, shape) = (cx.dtype(x), cx.shape(x).to_vec());
+    if t != DType::F32 {
+        return Err(Reason::Type(format!("data of type {t}; f32 is supported")));
+    }
+    let (low, high) = range(DType::U8)?;
+    // Both of them as f32, the zero point without a fraction.
+    let result = |zero_point: bool| {
+        let mut e = Expr::new();
+        let [smallest, largest] = [0, 1].map(|i| e.input(i, t));
+        let [zero, one, top] = [0.0, 1.0, high].map(|x| e.constant(t, x));
+        let (smallest, largest) = (e.binary(Binary::Min, smallest, zero), e.binary(Binary::Max, largest, zero));
+        let reach = e.binary(Binary::Sub, largest, smallest);
+        let none = e.binary(Binary::Eq, reach, zero);
+        let scale = e.binary(Binary::Div, reach, top);
+        let scale = e.select(none, one, scale);
+        if !zero_point {
+            return e.finish(scale);
+        }
+        let place = e.binary(Binary::Div, smallest, scale);
+        let place = e.unary(Unary::Neg, place);
+        let place = e.unary(Unary::Round, place);
+        let place = e.binary(Binary::Max, place, zero);
+        let place = e.binary(Binary::Min, place, top);
+        e.finish(place)
+    };
+    let [scale, zero] = if shape.contains(&0) {
+        [1.0, 0.0].map(|x| splat(t, &[], Scalar::Float(x)))
+    } else {
+        let access = cx.operand_if(x, |v| row(v).is_some());
+        let row = row(&access.view).expect("what is stored is a row");
+        let kind = StepKind::Extremes(Extremes { results: [false, true].map(result) });
+        let both = cx.produce(kind, vec![Access::new(access.tensor, row)], &[2], t);
+        let both = cx.stored_access(both);
+        [0, 1].map(|i| {
+            let one = both.view.sliced(0, i, 1, 1);
+            Lazy::read(Access::new(both.tensor, one), t).reshaped(&[])
+        })
+    };
+    let data = cx.lazy(x);
+    let y = cx.combine(vec![data, scale.clone(), zero.clone()], &shape, |e, v| {
+        quantized(e, v[0], v[1], Some(v[2]), DType::U8, (low, high))
+    })?;
+    let zero = cx.combine(vec![zero], &[], |e, v| e.cast(v[0], DType::U8))?;
+    cx.set(0, y);
+    cx.set(1, scale);
+    cx.set(2, zero);
+    Ok(())
+}
+
+/// All elements of a view as a row of neighbours, in the order in which they lie; none where they are no neighbours.
+fn row(view: &View) -> Option<View> {
+    let mut order: Vec<usize> = (0..view.rank()).collect();
+    order.sort_by_key(|d| (std::cmp::Reverse(view.strides[*d]), *d));
+    view.permuted(&order).is_dense().then(|| View { offset: view.offset, ..View::dense(&[view.len()]) })
+}
+
 // ---- rules ----
+
+pub(super) fn of_dynamic(cx: &mut Inference<'_>) -> Res<()> {
+    let dims = cx.dims(cx.input(0)?).to_vec();
+    cx.give(0, DType::U8, dims)?;
+    cx.give(1, DType::F32, Vec::new())?;
+    cx.give(2, DType::U8, Vec::new())
+}
 
 /// The type that data are quantised to: that of the zero point, where there is one.
 fn quantized_type<'m>(cx: &impl Ask<'m>) -> Res<DType> {

@@ -4,7 +4,6 @@ use super::{Attribute, Body};
 
 pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
     Some(match op {
-        "DynamicQuantizeLinear" => dynamic_quantize,
         "QLinearMatMul" => matmul,
         _ => return None,
     })
@@ -180,28 +179,6 @@ fn matmul(b: &mut Body<'_>) {
     let r = b.op("Mul", &[&product, &r]);
     let y = b.op("QuantizeLinear", &[&r, &s, &z]);
     b.set(0, &y);
-}
-
-fn dynamic_quantize(b: &mut Body<'_>) {
-    let x = b.input(0).to_string();
-    let keep = [("keepdims", Attribute::Int(0))];
-    let (low, high) = (b.with("ReduceMin", &[&x], &keep), b.with("ReduceMax", &[&x], &keep));
-    let (zero, one, top) = (b.number(0.0), b.number(1.0), b.number(255.0));
-    let (low, high) = (b.op("Min", &[&low, &zero]), b.op("Max", &[&high, &zero]));
-    let range = b.op("Sub", &[&high, &low]);
-    let scale = b.op("Div", &[&range, &top]);
-    let none = b.op("Equal", &[&range, &zero]);
-    let scale = b.op("Where", &[&none, &one, &scale]);
-    let z = b.op("Div", &[&low, &scale]);
-    let z = b.op("Neg", &[&z]);
-    let z = b.op("Round", &[&z]);
-    let z = b.op("Max", &[&z, &zero]);
-    let z = b.op("Min", &[&z, &top]);
-    let z = b.with("Cast", &[&z], &[("to", Attribute::Int(2))]);
-    let y = b.op("QuantizeLinear", &[&x, &scale, &z]);
-    b.set(0, &y);
-    b.set(1, &scale);
-    b.set(2, &z);
 }
 
 fn dynamic_matmul(b: &mut Body<'_>) {
