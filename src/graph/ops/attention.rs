@@ -125,6 +125,9 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Elements of a causal mask; scores with more are not gone through by kernels either.
+const LARGEST_MASK: usize = (1 << 31) - 1;
+
 /// Adds the given mask, the causal mask and the mask of unused positions to the scores `[b, hk, group, s, t]`.
 fn mask(
     cx: &mut Lowering<'_>,
@@ -164,8 +167,13 @@ fn mask(
     }
     let causal = cx.int("is_causal", 0)? != 0;
     if causal {
-        let seen: Vec<i64> = (0..s * t).map(|i| (i % t <= i / t + past) as i64).collect();
-        let id = cx.add_const("causal mask".into(), HostTensor::from_ints(DType::Bool, &[s, t], &seen));
+        let Some(elements) = s.checked_mul(t).filter(|&n| n <= LARGEST_MASK) else {
+            return Err(Reason::Size(format!("the causal mask of {s} x {t} is too large")));
+        };
+        let mut seen = vec![0u8; elements];
+        seen.chunks_mut(t).enumerate().for_each(|(i, row)| row[..t.min(i + past + 1)].fill(1));
+        let seen = HostTensor::new(DType::Bool, &[s, t], seen).expect("a byte for each element");
+        let id = cx.add_const("causal mask".into(), seen);
         terms.push(Lazy::read(Access::new(id, View::dense(&[s, t])), DType::Bool));
     }
     let used = cx.optional(6);
