@@ -46,8 +46,8 @@ pub(super) struct Extents {
     pub in_rows: bool,
     /// Which operands transposing loads may bring, by tiles that end where these do: their lines lie along the width.
     pub transposed: [bool; 2],
-    /// The elements of the right operand come one by one, each in a register: its lines begin or end within words.
-    pub apart_right: bool,
+    /// How many elements of the left and of the right operand a load takes.
+    pub loads: [Together; 2],
     /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
     /// the width.
     pub lines: bool,
@@ -55,6 +55,20 @@ pub(super) struct Extents {
     pub sparse: Option<usize>,
     /// Both operands have a scale for each 32 elements along k.
     pub scaled: bool,
+}
+
+/// Elements of an operand that a load takes at most: where lines may be followed by others', and where they end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Together {
+    pub within: u32,
+    pub to_the_end: u32,
+}
+
+impl Together {
+    /// As many as are asked for.
+    pub const ANY: Together = Together { within: u32::MAX, to_the_end: u32::MAX };
+    /// One, which has a register of its own: lines begin or end within words.
+    pub const ONE: Together = Together { within: 1, to_the_end: 1 };
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -124,6 +138,8 @@ pub(super) struct Round {
     pub behind: f64,
     /// Cycles of a round in which none of its waves multiplies, since all of them read from LDS.
     pub bare: f64,
+    /// Cycles of a round whose loads must not reach behind the ends of lines, over those of others.
+    pub ending: f64,
 }
 
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.

@@ -11,7 +11,7 @@
 //! Convolutions that are added up are multiplied one after the other into the same sums, each with a loader and a loop of its
 //! own; where the depth is shared among workgroups each sums its part of every one of them.
 
-use super::choice::{self, Considered, Extents};
+use super::choice::{self, Considered, Extents, Together};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
@@ -163,7 +163,7 @@ impl Columns {
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
             transposed: [false; 2],
-            apart_right: self.comes_apart(cx, conv),
+            loads: [Together::ANY, if self.comes_apart(cx, conv) { Together::ONE } else { Together::ANY }],
             sparse: None,
             scaled: false,
             lines: self.has_lines(cx, conv),

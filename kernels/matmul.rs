@@ -1,7 +1,7 @@
 //! Matrix products: both operands through the dense loaders, one workgroup per tile and batch.
 
 use super::address::Offset;
-use super::choice::{self, Considered, Extents, Split};
+use super::choice::{self, Considered, Extents, Split, Together};
 use super::divided;
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
@@ -50,9 +50,21 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         in_rows: gemm::stores_together(cx, &walk(r, m)),
         sparse: sparse.map(|s| s.side),
         transposed,
-        apart_right: false,
+        loads: [0, 1].map(|i| loads(cx, i, along[i], k)),
         scaled: scaled(cx).is_some(),
         lines: along.into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
+    }
+}
+
+/// What a load takes of an operand of narrow elements.
+fn loads(cx: &Cx, number: usize, along: (usize, usize), depth: usize) -> Together {
+    let bytes = cx.dtype(Arg::Input(number)).size() as u32;
+    match Operand::new(cx, number, along, depth) {
+        Ok(o) if bytes < 4 => {
+            let [within, to_the_end] = [true, false].map(|anywhere| o.together(cx, (bytes, true), depth, anywhere));
+            Together { within, to_the_end }
+        }
+        _ => Together::ANY,
     }
 }
 
@@ -155,10 +167,10 @@ pub(super) fn takes_small(cx: &Cx) -> bool {
 
 /// Clocks of a wave for a load and what is made of it; for asking whether the end of the depth is before it, also in the shadow of
 /// matrix instructions; and for what is left over: its first round, and each further one.
-const LOAD: u32 = 20;
+pub(super) const LOAD: u32 = 20;
 const ASKED: u32 = 8;
 const ASKED_IN_SHADOW: u32 = 2;
-const REST: u32 = 2000;
+pub(super) const REST: u32 = 2000;
 const FURTHER: u32 = 600;
 
 /// How a depth is read. Loads of whole rounds need not ask where it ends, and take what lies together wherever lines begin: they do
@@ -174,7 +186,7 @@ struct Rest {
 impl Rest {
     /// None where the end is no hindrance that is worth it.
     fn of(cx: &Cx, operands: &[Operand; 2], (tile, split): (&Tile, &Split), depth: usize) -> Option<Rest> {
-        let hindered = operands.each_ref().map(|o| !o.is_word_aligned(cx, tile, depth));
+        let hindered = operands.each_ref().map(|o| !o.is_word_aligned(cx, elements(tile), depth));
         let each = tile.k as usize;
         // A last line may be cut by the operand's end, where lines lie along the width.
         let last = operands.iter().zip(hindered).any(|(o, h)| h && o.is_wide());
@@ -338,6 +350,11 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
     }
 }
 
+/// Bytes of an element, and whether elements come in runs.
+fn elements(tile: &Tile) -> (u32, bool) {
+    (tile.types.stored_bytes(), tile.run > 1)
+}
+
 /// Offset of an access from its first `dims` dimensions.
 fn outer_offset(w: &mut Writer, view: &View, size: usize, coords: &[Option<Part>], dims: usize) -> Offset {
     address::offset_of_dims(&mut w.b, view, size, coords, 0..dims, true)
@@ -401,8 +418,8 @@ impl Operand {
     }
 
     /// Loads are as wide as can be, since lines begin and end at whole words; or they could not be anywhere either.
-    fn is_word_aligned(&self, cx: &Cx, tile: &Tile, depth: usize) -> bool {
-        let (view, bytes) = (&cx.step.inputs[self.number].view, tile.types.stored_bytes());
+    fn is_word_aligned(&self, cx: &Cx, (bytes, in_runs): (u32, bool), depth: usize) -> bool {
+        let view = &cx.step.inputs[self.number].view;
         if self.strides.0.min(self.strides.1) > 1 || self.is_beside_results(cx) {
             // Cells are whole; and what lies between lines is not loaded.
             return true;
@@ -411,16 +428,15 @@ impl Operand {
             // A dword that a line's end cuts has elements of the next line.
             true if self.strides.0 < WIDEST => return true,
             true => (view.dims[self.along.1], 4),
-            false => (depth, if tile.run > 1 { WIDEST / bytes } else { 4 }),
+            false => (depth, if in_runs { WIDEST / bytes } else { 4 }),
         };
         let aligned = bytes >= 4 || lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line());
         aligned && (line.is_multiple_of(together as usize) || bytes >= 4 && self.is_wide())
     }
 
     /// Elements that a load takes at most.
-    fn together(&self, cx: &Cx, tile: &Tile, depth: usize, anywhere: bool) -> u32 {
-        let bytes = tile.types.stored_bytes();
-        if anywhere && !self.is_word_aligned(cx, tile, depth) {
+    fn together(&self, cx: &Cx, (bytes, in_runs): (u32, bool), depth: usize, anywhere: bool) -> u32 {
+        if anywhere && !self.is_word_aligned(cx, (bytes, in_runs), depth) {
             return WIDEST / bytes;
         }
         let view = &cx.step.inputs[self.number].view;
@@ -431,7 +447,7 @@ impl Operand {
 
     /// Loads of a workitem for a tile.
     fn loads(&self, cx: &Cx, tile: &Tile, width: u32, depth: usize, anywhere: bool) -> u32 {
-        let together = self.together(cx, tile, depth, anywhere);
+        let together = self.together(cx, elements(tile), depth, anywhere);
         if self.is_wide() {
             return loader::wide_own(tile, width) / loader::wide_load(tile, width, together);
         }
@@ -485,7 +501,7 @@ impl Operand {
             let loader = loader::transposed(&mut w.b, src, tile, width, item);
             return loader.ok_or(Reason::Malformed("transposing loads that the target has not"));
         }
-        let together = self.together(cx, tile, depth, anywhere);
+        let together = self.together(cx, elements(tile), depth, anywhere);
         Ok(loader::dense_together(&mut w.b, src, tile, (width, Order::PLAIN), together, item))
     }
 }

@@ -10,12 +10,13 @@
 //! registers then hold neighbouring columns, which are stored together; not where they have to be stored one by one: then lanes hold
 //! neighbouring columns.
 
-use super::choice::{self, Extents, Machine, Round};
+use super::choice::{self, Extents, Machine, Round, Together};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
-use super::loader::{COLUMNS, is_of_whole_loads};
+use super::loader::{COLUMNS, deep_load, is_of_whole_loads, wide_load, wide_own};
+use super::matmul;
 use super::rounds;
-use super::tile::{Form, Layout, Tile, Types};
+use super::tile::{Form, Layout, Tile, Types, WIDEST};
 use crate::graph::fused::Scaled;
 use crate::mir::{
     Builder, MInst, Opnd, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers, scaled_instruction,
@@ -98,6 +99,9 @@ const STEP_OF_LARGE: u32 = 64;
 
 /// So many registers of a workitem's sums leave too few vector registers for the rest.
 const MANY_SUMS: u32 = 128;
+
+/// Instructions' worth of a load that takes less than it could. Fitted.
+const PIECE: f64 = 8.0;
 
 /// Most scalar registers that a gathering loader's table entries may take.
 const TABLE: u32 = 32;
@@ -218,6 +222,34 @@ impl Tile {
         [self.m, self.n].into_iter().enumerate().map(of).sum()
     }
 
+    /// Loads of a workitem for the tile of an operand, of so many elements at most.
+    fn loads(&self, e: &Extents, operand: usize, together: u32) -> u32 {
+        let (deep, width) = [(e.deep.0, self.m), (e.deep.1, self.n)][operand];
+        if !deep {
+            return wide_own(self, width) / wide_load(self, width, together);
+        }
+        let own = self.k * width / self.threads();
+        own / deep_load(self, own, together, e.k as u32).1
+    }
+
+    /// What its operands take of a workitem over whole lines along the depth.
+    fn in_pieces(&self, e: &Extents) -> Pieces {
+        let bytes = self.types.bytes();
+        let mut all = Pieces::default();
+        for o in [0, 1].into_iter().filter(|o| !self.is_transposed(*o)) {
+            let (deep, width) = [(e.deep.0, self.m), (e.deep.1, self.n)][o];
+            let width = if deep { width } else { width.next_power_of_two() };
+            let held = f64::from(self.k * width * bytes) / f64::from(self.threads());
+            let loads = self.loads(e, o, e.loads[o].within);
+            all.loads += (f64::from(loads) - held / f64::from(WIDEST)).max(0.0);
+            if !deep || e.loads[o] == Together::ONE {
+                all.packed += held / 4.0 * f64::from(4 / bytes - 1);
+            }
+            all.ending += f64::from(self.loads(e, o, e.loads[o].to_the_end).saturating_sub(loads));
+        }
+        all
+    }
+
     /// Cycles of a SIMD per k for putting words together of operands that could come transposed, but do not.
     fn packing(&self, machine: &Machine, e: &Extents) -> f64 {
         let bytes = self.types.bytes();
@@ -231,6 +263,17 @@ impl Tile {
     }
 }
 
+/// What operands of narrow elements take of a workitem for a tile, over what they would with whole lines along the depth.
+#[derive(Default)]
+struct Pieces {
+    /// Loads.
+    loads: f64,
+    /// Instructions that put words together of elements of several lines, or of those that come one by one.
+    packed: f64,
+    /// Loads that must not reach behind the ends of lines, over those that may.
+    ending: f64,
+}
+
 /// Rows and columns of a tile as they are loaded: lines along the width are as long as a power of two.
 fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
     [(tile.m, e.deep.0), (tile.n, e.deep.1)].map(|(width, deep)| if deep { width } else { width.next_power_of_two() })
@@ -239,7 +282,7 @@ fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
 /// Dwords that a workitem loads for a tile.
 fn loaded_words(tile: &Tile, e: &Extents) -> u32 {
     let widths = loaded_widths(tile, e);
-    let bytes = |o: usize| if o == 1 && e.apart_right { tile.types.bytes().max(4) } else { tile.types.bytes() };
+    let bytes = |o: usize| if e.loads[o].within == 1 { tile.types.bytes().max(4) } else { tile.types.bytes() };
     let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k * bytes(o)).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
     (cells / 4 + words) / tile.threads()
@@ -274,14 +317,18 @@ impl MatrixForm {
         let (types, (down, across)) = (tile.types, self.waves);
         let busy = self.clocks(target);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
-        let packing = tile.packing(machine, e);
+        // Where other instructions run beside products these are hardly noticed.
+        let in_turn = types.bytes() < 4 && !spread && tile.sparse().is_none();
+        let pieces = if in_turn { tile.in_pieces(e) } else { Pieces::default() };
+        let of_all = f64::from(down * across) / f64::from(tile.k) * machine.issue;
+        let packing = tile.packing(machine, e) + pieces.packed * of_all;
         let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy + packing;
         let [held_m, held_n] = e.held(bytes);
         let read = f64::from(tile.m / down) * held_m + f64::from(tile.n / across) * held_n;
         let reads = read * f64::from(down * across) * bytes / machine.lds;
         // What is loaded is also converted, packed and written.
         let [moved_m, moved_n] = loaded_widths(tile, e).map(f64::from);
-        let moves = (moved_m * held_m + moved_n * held_n) * bytes / 16.0;
+        let moves = (moved_m * held_m + moved_n * held_n) * bytes / 16.0 + PIECE * pieces.loads * of_all;
         let loaded = machine.loaded(tile, e);
         // Of lines of which loads take pieces the first level gives all.
         let given = match tile.lines_transposed(machine) {
@@ -338,6 +385,7 @@ impl MatrixForm {
             lds,
             behind: 0.0,
             bare,
+            ending: pieces.ending * f64::from(matmul::LOAD),
         }
     }
 

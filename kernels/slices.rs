@@ -187,6 +187,7 @@ impl Sliced {
             lds,
             behind,
             bare: 0.0,
+            ending: 0.0,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tiles of plain multiply-adds, or of dot products, of which each workitem owns some rows and columns.
 
-use super::choice::{Extents, Machine, Round, multiply_add};
+use super::choice::{Extents, Machine, Round, Together, multiply_add};
 use super::tile::{Form, Layout, Tile, Types};
 use crate::mir::dot_instruction;
 use barewave_isa::{Op, Target};
@@ -48,7 +48,7 @@ pub(super) fn candidates(
         None => multiply_add(target, types.accumulate),
     };
     // Who gathers has a table of places for each k of a round; what comes one by one takes a register for each.
-    let depths = if min_n == 1 && !e.apart_right { &DEPTHS[..] } else { &[LEAST] };
+    let depths = if min_n == 1 && e.loads[1] != Together::ONE { &DEPTHS[..] } else { &[LEAST] };
     let tiles = VECTOR.iter().flat_map(|t| depths.iter().map(move |cells| (t, *cells)));
     let tiles = tiles.filter(|&(&[_, _, tm, tn], cells)| cells == LEAST || cells * tm * tn <= MOST_PRODUCTS);
     let tiles = tiles.map(|(&[m, n, tm, tn], cells)| {
@@ -83,6 +83,7 @@ pub(super) fn candidates(
                 lds,
                 behind: 0.0,
                 bare: 0.0,
+                ending: 0.0,
             },
         )
     };

@@ -23,7 +23,7 @@
 //! where two multiply-adds are issued together.
 
 use super::address::{self, Offset};
-use super::choice::{Extents, Machine, Method, Round, Split};
+use super::choice::{Extents, Machine, Method, Round, Split, Together};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Sums, Walk};
 use super::loader::{self, PatchSource, Source};
@@ -184,7 +184,7 @@ fn extents(cx: &Cx) -> Extents {
         transposed: [false; 2],
         sparse: None,
         scaled: false,
-        apart_right: false,
+        loads: [Together::ANY; 2],
         lines: false,
     }
 }
@@ -218,6 +218,7 @@ fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
             lds,
             behind: 0.0,
             bare: 0.0,
+            ending: 0.0,
         };
         (tile, round)
     };

@@ -558,7 +558,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             transposed: [false; 2],
             sparse: None,
             scaled: false,
-            apart_right: false,
+            loads: [choice::Together::ANY; 2],
             lines: false,
         };
         choice::candidates(target, types, &e, 1, None).candidates.first().map_or(f64::INFINITY, |c| c.clocks)

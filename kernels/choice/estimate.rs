@@ -5,6 +5,7 @@
 
 use super::{Extents, Round, Split};
 use crate::kernels::divided::Shares;
+use crate::kernels::matmul;
 use crate::kernels::matrix::MatrixForm;
 use crate::kernels::regroup::Rows;
 use crate::kernels::rounds::is_narrow;
@@ -54,8 +55,10 @@ const EDGES: f64 = 107.0;
 const LATENCIES: f64 = 0.6;
 
 /// Where all workgroups of a launch begin together most of what they load was asked for by nobody before: a round waits for so much of the
-/// way from L2 to memory. Operands that a kernel before has left in a cache wait for less of it. Narrow elements have a round more. Fitted.
+/// way from L2 to memory, and so much where matrix instructions of narrow elements queue (gfx12). Operands that a kernel before has left in a
+/// cache wait for less of it. Where loads come in a row in front of products that do not queue they have a round more. Fitted.
 const FIRST: f64 = 0.5;
+const FIRST_QUEUED: f64 = 0.25;
 
 /// What L2 gives over what kernels that stream get, and the bytes of parts of sums that go to memory over their size: those that L2 still
 /// has do not, where it is one; several dies write all of them and read them again from behind it. Fitted.
@@ -114,6 +117,8 @@ struct Pace {
     slots: f64,
     /// Bytes of a round from L2.
     loaded: f64,
+    /// Cycles that the last round of waves which share the depth takes less than others: behind it nothing is waited for.
+    last: f64,
 }
 
 /// What the choice knows of a target.
@@ -346,14 +351,20 @@ impl Machine {
         let pieces = if turned { (given - dense).max(0.0) / self.l1 } else { 0.0 };
         let alone =
             |answer: f64| work.max(ROUND + ANSWER * answer + work / turns + pieces).max(given / self.l1) + twice;
-        let way = if is_narrow(tile) { 0.0 } else { (self.dram - self.l2_latency).max(0.0) };
+        let first = match is_narrow(tile) && !round.spread {
+            true if queued => FIRST_QUEUED,
+            true => 0.0,
+            false => FIRST,
+        };
+        let way = first * (self.dram - self.l2_latency).max(0.0);
         Pace {
             busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
             alone: alone(self.l2_latency),
-            first: alone(self.l2_latency + FIRST * way),
+            first: alone(self.l2_latency + way),
             around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
             slots,
             loaded,
+            last: if matches!(tile.form, Form::Sliced(_)) { (alone(self.l2_latency) - work).max(0.0) } else { 0.0 },
         }
     }
 
@@ -378,6 +389,8 @@ impl Machine {
         let each = (groups / f64::from(self.target.cus())).ceil();
         let full = (each / resident).floor();
         let most = full * occupancy + ((each - full * resident) / slots).ceil();
+        // What loads have to see the end of is left over for a round of its own, where that takes less.
+        let rest = (round.ending * own as f64).min(f64::from(matmul::REST));
         let loops = Loops {
             most,
             occupancy,
@@ -385,7 +398,7 @@ impl Machine {
             busy: pace.busy,
             alone: if most <= occupancy { pace.first } else { pace.alone },
             around: pace.around + if count > 1 { 0.0 } else { self.expressed(e, round) },
-            ends: edges,
+            ends: (edges - pace.last).max(0.0) + rest,
         };
         // Parts are whole tiles.
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
@@ -598,6 +611,7 @@ pub(in crate::kernels) fn multiply_add(target: Target, t: Type) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::choice::Together;
     use crate::kernels::tile::Types;
     use crate::tensor::DType;
 
@@ -621,7 +635,7 @@ mod tests {
             apart: false,
             in_rows: true,
             transposed: [false; 2],
-            apart_right: false,
+            loads: [Together::ANY; 2],
             lines: false,
             sparse: None,
             scaled: false,

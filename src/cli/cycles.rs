@@ -144,38 +144,50 @@ pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Resul
             different.push(l);
         }
     }
+    // Memory is handed out one launch after the other: where it is does not depend on who is first.
+    let arguments = |l: &Launch, count: u8| {
+        let counters = device.alloc(at_least_one(plan.counter_bytes)).map_err(Arc::new)?;
+        device.write(counters, &vec![count; plan.counter_bytes as usize]).map_err(Arc::new)?;
+        let mut args: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
+        for i in &l.indices {
+            let bytes = i.drawn().unwrap_or_default();
+            let at = device.alloc(at_least_one(bytes.len() as u64)).map_err(Arc::new)?;
+            device.write(at, &bytes).map_err(Arc::new)?;
+            if let Some(arg) = args.get_mut(i.arg as usize) {
+                *arg = at;
+            }
+        }
+        Ok::<Vec<u8>, NotModelled>(args.iter().flat_map(|a| a.to_le_bytes()).collect())
+    };
+    // Counters are as a launch finds them, and where workgroups share a result also as one that is not the last of these does, and as the last does.
+    let prepared: Vec<_> = different
+        .iter()
+        .map(|l| {
+            let kernel = module.kernel(&l.kernel).map_err(Arc::new)?;
+            let shared =
+                (l.sharing != [1; 3]).then(|| Ok::<_, NotModelled>([arguments(l, 0)?, arguments(l, u8::MAX)?]));
+            Ok::<_, NotModelled>((kernel, arguments(l, 0)?, shared.transpose()?))
+        })
+        .collect();
     // A launch of each kind, and clocks that the last of those that share a result take behind everything else.
     let recorded: Vec<Result<(Recorded, f64), NotModelled>> = different
         .par_iter()
-        .map(|l| {
-            let kernel = module.kernel(&l.kernel).map_err(Arc::new)?;
-            // Counters are as a launch finds them, or as the last of those that share a result does.
-            let record = |grid: [u32; 3], count: u8| {
-                let counters = device.alloc(at_least_one(plan.counter_bytes)).map_err(Arc::new)?;
-                device.write(counters, &vec![count; plan.counter_bytes as usize]).map_err(Arc::new)?;
-                let mut args: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
-                for i in &l.indices {
-                    let bytes = i.drawn().unwrap_or_default();
-                    let at = device.alloc(at_least_one(bytes.len() as u64)).map_err(Arc::new)?;
-                    device.write(at, &bytes).map_err(Arc::new)?;
-                    if let Some(arg) = args.get_mut(i.arg as usize) {
-                        *arg = at;
-                    }
-                }
-                let args: Vec<u8> = args.iter().flat_map(|a| a.to_le_bytes()).collect();
-                let options = LaunchOptions::default();
-                let block = [l.block, 1, 1];
-                let recorded = barewave_timing::recorded(&device, &kernel, grid, block, &args, &options, loops);
+        .zip(prepared)
+        .map(|(l, prepared)| {
+            let (kernel, args, shared) = prepared?;
+            let record = |grid: [u32; 3], args: &[u8]| {
+                let (block, options) = ([l.block, 1, 1], LaunchOptions::default());
+                let recorded = barewave_timing::recorded(&device, &kernel, grid, block, args, &options, loops);
                 Ok::<_, NotModelled>(recorded.map_err(Arc::new)?)
             };
-            let all = record(l.grid, 0)?;
-            if l.sharing == [1; 3] {
-                return Ok((all, 0.0));
-            }
+            let all = || record(l.grid, &args);
+            let Some([other, last]) = shared else { return Ok((all()?, 0.0)) };
             // What the last ones have to do more than the others, who have just written what these add.
-            let last = [0, 1, 2].map(|d| l.grid[d] / l.sharing[d].max(1));
-            let clocks = |count: u8| record(last, count).map(|r| r.modelled(&r.in_l2()).modelled.clocks);
-            Ok((all, clocks(u8::MAX)? - clocks(0)?))
+            let grid = [0, 1, 2].map(|d| l.grid[d] / l.sharing[d].max(1));
+            let clocks = |args| record(grid, args).map(|r| r.modelled(&r.in_l2()).modelled.clocks);
+            let adding = || Ok::<_, NotModelled>(clocks(&last)? - clocks(&other)?);
+            let (all, adding) = rayon::join(all, adding);
+            Ok((all?, adding?))
         })
         .collect();
     // What each launch finds in caches, in a first run and in another right behind it.

@@ -64,9 +64,26 @@ impl Step<'_> {
         Some((self.origin.wrapping_add(u64::from(self.program.ops.get(index)?.pc)), raw))
     }
 
-    /// Where it goes, and what its active lanes touch there.
-    pub fn touches(&self, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
-        touched(self.state, self.op, lanes)
+    /// Where it goes.
+    pub fn space(&self) -> AccessSpace {
+        match self.op.access.space {
+            Space::None => AccessSpace::None,
+            Space::Scalar => AccessSpace::Scalar,
+            Space::Lds { .. } => AccessSpace::Lds,
+            _ => AccessSpace::Memory,
+        }
+    }
+
+    /// What its active lanes touch where it goes.
+    pub fn touches(&self, lanes: &mut Vec<LaneAccess>) {
+        lanes.clear();
+        lanes.reserve(2 * self.state.lanes);
+        self.visit(|a| lanes.push(a));
+    }
+
+    /// Shows what its active lanes touch, one after the other.
+    pub fn visit(&self, each: impl FnMut(LaneAccess)) {
+        touched(self.state, self.op, each);
     }
 
     /// What device memory holds where a lane goes; `None` where nothing is mapped.
@@ -139,34 +156,28 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Where the operation goes in the wave's present state.
-fn touched(w: &Wave, op: &UOp, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
-    lanes.clear();
+/// What the operation touches in the wave's present state.
+fn touched(w: &Wave, op: &UOp, mut each: impl FnMut(LaneAccess)) {
     match op.access.space {
-        Space::None => AccessSpace::None,
+        Space::None => {}
         Space::Scalar => {
             let (address, size) = smem::range(w, op);
-            lanes.push(LaneAccess { lane: 0, address, bytes: u32::try_from(size).unwrap_or(u32::MAX) });
-            AccessSpace::Scalar
+            each(LaneAccess { lane: 0, address, bytes: u32::try_from(size).unwrap_or(u32::MAX) });
         }
         Space::Lds { second } => {
             let offsets = [Some(op.imm as u32), second.then_some(op.dst2)];
             for offset in offsets.into_iter().flatten() {
-                lanes.extend(Lanes(w.exec()).map(|lane| LaneAccess {
-                    lane: lane as u32,
-                    address: u64::from(w.lane(op.src[0].at, lane).wrapping_add(offset)),
-                    bytes: u32::from(op.access.bytes),
-                }));
+                Lanes(w.exec()).for_each(|lane| {
+                    let address = u64::from(w.lane(op.src[0].at, lane).wrapping_add(offset));
+                    each(LaneAccess { lane: lane as u32, address, bytes: u32::from(op.access.bytes) });
+                });
             }
-            AccessSpace::Lds
         }
-        _ => {
-            vmem::each_touched(w, op, true, |p| {
-                let address = w.mem.address_of(p.at);
-                lanes.extend(address.map(|address| LaneAccess { lane: p.lane, address, bytes: p.size }));
-            });
-            AccessSpace::Memory
-        }
+        _ => vmem::each_touched(w, op, true, |p| {
+            if let Some(address) = w.mem.address_of(p.at) {
+                each(LaneAccess { lane: p.lane, address, bytes: p.size });
+            }
+        }),
     }
 }
 

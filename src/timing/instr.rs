@@ -114,6 +114,8 @@ pub struct Instr {
     pub jump: Option<i64>,
     /// Costs nothing: hints that the sequencer swallows.
     pub free: bool,
+    /// It tells the sequencer how to go on, and does nothing else.
+    pub hint: bool,
     /// Registers that say where in memory it goes.
     pub places: SmallVec<[u16; 4]>,
     /// It takes registers of other lanes by way of LDS, without touching what is there.
@@ -241,6 +243,7 @@ impl Instr {
                 _ => None,
             },
             free: matches!(inst.op, op::S_DELAY_ALU),
+            hint: matches!(inst.op, op::S_NOP | op::S_SETPRIO | op::S_CLAUSE | op::S_DELAY_ALU),
             places: numbers(&places).into_iter().collect(),
             exchanges,
             indirect: matches!(info.pipe, Pipe::Valu | Pipe::Salu) && info.reads.contains(&Reg::M0),

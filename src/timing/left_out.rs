@@ -24,10 +24,12 @@ pub enum Flow {
     Decides,
 }
 
+/// Registers that hold something made of what was left out, by bit.
+pub(crate) type Marks = [u64; REGISTERS / 64];
+
 #[derive(Clone)]
 struct Wave {
-    /// Registers that hold something made of what was left out, by bit.
-    registers: [u64; REGISTERS / 64],
+    registers: Marks,
     /// Lanes that it has.
     lanes: u64,
 }
@@ -90,6 +92,34 @@ impl LeftOut {
     /// A workgroup starts.
     pub fn begin(&mut self, waves: usize) {
         (self.waves, self.lds) = (vec![None; waves], Lds::default());
+    }
+
+    /// Registers of a wave that hold something made of what was left out; nothing before anything was.
+    pub(crate) fn marks(&self, wave: usize) -> Option<&Marks> {
+        self.waves[wave].as_ref().filter(|_| self.any).map(|w| &w.registers)
+    }
+
+    /// Sets them.
+    pub(crate) fn mark(&mut self, wave: usize, marks: &Marks) {
+        if let Some(w) = &mut self.waves[wave] {
+            w.registers = *marks;
+        }
+    }
+
+    /// Whatever LDS holds was left out, or may have been.
+    pub(crate) fn all_of_lds(&self) -> bool {
+        self.lds.any && self.lds.computed.is_empty()
+    }
+
+    /// A vector instruction, or a load from LDS wherever it goes, is left out.
+    pub(crate) fn skips(&self, wave: usize, i: &Instr) -> bool {
+        let Some(marks) = self.marks(wave) else { return false };
+        let holds = |r: &u16| marks[usize::from(*r) % REGISTERS / 64] & 1 << (r % 64) != 0;
+        match i.unit {
+            Unit::Lds => !(i.store || i.atomic || i.exchanges) && self.all_of_lds() && !i.places.iter().any(holds),
+            Unit::Matrix => true,
+            _ => i.parts().all(|(reads, _)| reads.iter().any(holds)),
+        }
     }
 
     /// A wave is about to execute an instruction with these active lanes, which touches these cache lines, or of LDS what `touched` says.

@@ -29,6 +29,7 @@ mod scattered;
 pub mod sequence;
 pub mod shapes;
 pub mod sqtt;
+mod stretch;
 pub mod validate;
 pub mod wave;
 

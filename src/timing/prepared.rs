@@ -4,6 +4,7 @@ use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
 use crate::wave::Stall;
 use barewave_isa::Reg;
+use rustc_hash::FxHashMap;
 
 /// Registers of a wave, by [`barewave_isa::Reg`] number.
 pub(crate) const REGISTERS: usize = 2048;
@@ -36,11 +37,20 @@ impl Ready {
 /// A register that an instruction reads or writes.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {
+    /// Which of [`Program::registers`].
     pub(crate) register: u16,
     /// It is read; else only written.
     pub(crate) read: bool,
     /// What a matrix instruction adds to and leaves in place: the next one need not wait for it.
     pub(crate) forwarded: bool,
+    pub(crate) scalar: bool,
+}
+
+/// A register whose value is interlocked.
+#[derive(Clone, Copy)]
+pub(crate) struct Written {
+    /// Which of [`Program::registers`].
+    pub(crate) register: u16,
     pub(crate) scalar: bool,
 }
 
@@ -182,7 +192,10 @@ pub(crate) struct Program {
     pub(crate) clocks: Clocks,
     instrs: Vec<Prepared>,
     needed: Vec<Needed>,
-    registers: Vec<u16>,
+    written: Vec<Written>,
+    scalars: Vec<u16>,
+    /// Its registers, numbered in the order in which they are met: a wave's state is as small as its kernel.
+    numbers: FxHashMap<u16, u16>,
     waits: Vec<(u8, u8)>,
     counters: Vec<u8>,
 }
@@ -193,7 +206,9 @@ impl Program {
             clocks: Clocks::of(chip),
             instrs: Vec::with_capacity(instrs.len()),
             needed: Vec::with_capacity(8 * instrs.len()),
-            registers: Vec::with_capacity(4 * instrs.len()),
+            written: Vec::with_capacity(4 * instrs.len()),
+            scalars: Vec::new(),
+            numbers: FxHashMap::default(),
             waits: Vec::new(),
             counters: Vec::new(),
         };
@@ -206,8 +221,12 @@ impl Program {
         let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
         let in_memory = matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem);
         let first = self.needed.len();
+        let mut number = |r: &u16| {
+            let next = self.numbers.len() as u16;
+            *self.numbers.entry(*r).or_insert(next)
+        };
         for (n, r) in i.reads.iter().chain(&i.writes).enumerate() {
-            let register = r % REGISTERS as u16;
+            let register = number(r);
             if self.needed[first..].iter().all(|n| n.register != register) {
                 let forwarded =
                     i.unit == Unit::Matrix && i.accumulator.is_some_and(|a| *r >= a && i.writes.contains(r));
@@ -235,7 +254,8 @@ impl Program {
             () => Vec::new(),
         };
         // Loads are waited for with counters, not by interlock.
-        let written = i.writes.iter().filter(|_| !in_memory).copied();
+        let interlocked = i.writes.iter().filter(|_| !in_memory);
+        let written = interlocked.map(|r| Written { register: number(r), scalar: SCALAR_REGISTERS.contains(r) });
         self.instrs.push(Prepared {
             unit: i.unit,
             path: Path::of(i, quad),
@@ -250,8 +270,8 @@ impl Program {
             idle: i.idle,
             after_scalar,
             needed,
-            written: Span::add(&mut self.registers, written),
-            masks: Span::add(&mut self.registers, masks),
+            written: Span::add(&mut self.written, written),
+            masks: Span::add(&mut self.scalars, masks),
             waits: Span::add(&mut self.waits, i.waits.iter().map(|(c, most)| (*c as u8 % COUNTERS as u8, *most))),
             counters: Span::add(&mut self.counters, i.counters.iter().map(|c| *c as u8 % COUNTERS as u8)),
         });
@@ -266,14 +286,19 @@ impl Program {
         i.needed.of(&self.needed)
     }
 
-    /// Registers whose values are interlocked, by number.
-    pub(crate) fn written(&self, i: &Prepared) -> &[u16] {
-        i.written.of(&self.registers)
+    /// How many registers it uses.
+    pub(crate) fn registers(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Registers whose values are interlocked.
+    pub(crate) fn written(&self, i: &Prepared) -> &[Written] {
+        i.written.of(&self.written)
     }
 
     /// Scalar registers, counted from the first one, that a vector instruction reads or a scalar one writes (RDNA).
     pub(crate) fn masks(&self, i: &Prepared) -> &[u16] {
-        i.masks.of(&self.registers)
+        i.masks.of(&self.scalars)
     }
 
     /// Counters that it waits for, and how much of each may be outstanding.

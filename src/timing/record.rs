@@ -13,6 +13,7 @@ use crate::instr::{Instr, Unit};
 use crate::lds;
 use crate::left_out::{Flow, LeftOut};
 use crate::rounds::{self, Known};
+use crate::stretch::{Stretch, Stretches};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::Target;
 use rustc_hash::FxHashMap;
@@ -95,6 +96,8 @@ pub struct Trace {
     pub skips: Vec<Skip>,
     /// Lines of code that come from memory, in order; recorded launches have none: their code is in the cache.
     pub fetches: Vec<Fetch>,
+    /// Instructions that were executed and have no steps.
+    pub unseen: f64,
 }
 
 impl Trace {
@@ -122,7 +125,27 @@ impl Trace {
 
     /// Instructions executed.
     pub fn executed(&self) -> f64 {
-        self.weights().iter().sum()
+        self.weights().iter().sum::<f64>() + self.unseen
+    }
+
+    /// The same without the steps that make no access.
+    fn thinned(mut self) -> Trace {
+        let executed = self.executed();
+        let kept = |n: &mut u32, s: &Step| {
+            let before = *n;
+            *n += u32::from(s.access.is_some());
+            Some(before)
+        };
+        let before: Vec<u32> = self.steps.iter().scan(0, kept).collect();
+        let all = self.accesses.len() as u32;
+        let at = |step: u32| before.get(step as usize).copied().unwrap_or(all);
+        for s in &mut self.skips {
+            (s.at, s.from, s.touching) = (at(s.at), at(s.from), at(s.touching.start)..at(s.touching.end));
+        }
+        self.steps.retain(|s| s.access.is_some());
+        self.unseen = 0.0;
+        self.unseen = executed - self.executed();
+        self
     }
 }
 
@@ -174,9 +197,11 @@ struct Recorded {
     cut: Vec<Vec<usize>>,
     skipping: Option<Skipping>,
     previous: Option<usize>,
+    /// Instructions that were recorded before they are executed.
+    ahead: Range<usize>,
 }
 
-/// A workgroup's traces; of those after the first one with the accesses of vector memory instructions alone.
+/// A workgroup's traces; of those after the first one the accesses of vector memory instructions alone.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Its coordinates.
@@ -218,6 +243,8 @@ pub struct Recorder<'a> {
     needing: FxHashMap<Vec<usize>, bool>,
     /// What is left out, where anything is.
     left_out: Option<LeftOut>,
+    /// Stretches of code that waves go through at once.
+    stretches: Stretches,
     /// What atomic instructions found in memory, where they did so, in order, while anything is left out: it may have to be recorded again.
     pub(crate) changed: Vec<(u64, Vec<u8>)>,
     /// What was recorded depends on such a result: it must be recorded again by [`Recorder::computing`].
@@ -247,6 +274,7 @@ impl<'a> Recorder<'a> {
             decided: false,
             needing: FxHashMap::default(),
             left_out: Some(LeftOut::default()),
+            stretches: Stretches::default(),
             changed: Vec::new(),
             depends: false,
         }
@@ -270,10 +298,15 @@ impl<'a> Recorder<'a> {
                 close(&mut r);
                 r.indices.clear();
                 self.spare.push(r.indices);
-                waves.push(r.trace);
+                // Of the others only where they go counts.
+                waves.push(if self.groups.is_empty() { r.trace } else { r.trace.thinned() });
                 if self.groups.is_empty() {
                     self.cut.push(r.cut);
                 }
+            }
+            if self.groups.is_empty() {
+                // Conflicts in LDS need not be seen in the others.
+                self.stretches.clear();
             }
             self.groups.push(Group { workgroup: self.at, waves });
         }
@@ -296,6 +329,35 @@ impl<'a> Recorder<'a> {
         self.known.resize(self.known.len().max(index + 1), None);
         self.known[index] = Some(n);
         Some(n)
+    }
+
+    /// Records the stretch of code that a wave is at, if it is at one: its end.
+    fn pass(&mut self, step: &Executed, wave: usize) -> Option<usize> {
+        let (first, exec) = (step.index, step.exec());
+        let left_out = self.left_out.as_mut()?;
+        if !self.stretches.pass(first, wave, exec, left_out) {
+            let mut new = Stretch::at(first, wave, exec, left_out)?;
+            let conflicts = self.groups.is_empty();
+            for index in first.. {
+                let known = self.known.get(index).copied().flatten();
+                let Some(n) = known.or_else(|| self.meet(step, index)) else { break };
+                let left_out = self.left_out.as_mut()?;
+                if !new.add(n, &self.instrs[n as usize], wave, conflicts, left_out) {
+                    break;
+                }
+            }
+            if new.steps.is_empty() {
+                return None;
+            }
+            self.stretches.keep(new, wave, self.left_out.as_ref()?);
+        }
+        let s = self.stretches.at(first)?;
+        let r = &mut self.current[wave];
+        r.trace.steps.extend_from_slice(&s.steps);
+        r.indices.extend(s.range());
+        r.ahead = s.range();
+        r.previous = Some(r.ahead.end - 1);
+        Some(r.ahead.end)
     }
 
     /// It takes vector instructions to know how often a loop goes round, from where a wave is up to its `last` instruction: by a round of it.
@@ -324,23 +386,24 @@ impl<'a> Recorder<'a> {
         if !moves_data && !self.groups.is_empty() {
             return None;
         }
-        match step.touches(&mut self.touched) {
+        match step.space() {
             AccessSpace::None => None,
             AccessSpace::Lds => {
+                step.touches(&mut self.touched);
                 let clocks = self.patterns.clocks(self.chip, instr, &self.touched, store);
                 Some(Access { clocks, level: Level::L1, lines: Vec::new(), store })
             }
             AccessSpace::Memory | AccessSpace::Scalar => {
-                let line = self.chip.l1_line as u64;
+                let line = (self.chip.l1_line as u64).ilog2();
                 let mut lines: Vec<u64> = Vec::with_capacity(8);
-                for a in &self.touched {
-                    let (first, last) = (a.address / line, (a.address + u64::from(a.bytes.max(1)) - 1) / line);
+                step.visit(|a| {
+                    let (first, last) = (a.address >> line, (a.address + u64::from(a.bytes.max(1)) - 1) >> line);
                     for l in first..=last.min(first + 64) {
                         if lines.last() != Some(&l) {
                             lines.push(l);
                         }
                     }
-                }
+                });
                 lines.sort_unstable();
                 lines.dedup();
                 let per_line = (self.chip.l1_line / self.chip.l1_bytes_clk).max(1.0);
@@ -409,6 +472,10 @@ impl Observer for Recorder<'_> {
         };
         let wave = step.wave as usize;
         let r = &mut self.current[wave];
+        if r.ahead.contains(&step.index) {
+            return Verdict::Through(observe::Loop { first: step.index, last: r.ahead.end - 1, full: false });
+        }
+        r.ahead = 0..0;
         if let Some(s) = &r.skipping {
             if (s.rounds.first..=s.rounds.last).contains(&step.index) {
                 return Verdict::Through(s.rounds);
@@ -465,9 +532,13 @@ impl Observer for Recorder<'_> {
             self.too_long = true;
             return Verdict::End;
         }
+        if let Some(end) = self.pass(step, wave) {
+            return Verdict::Through(observe::Loop { first: step.index, last: end - 1, full: false });
+        }
         let access = self.access(step, n);
         let i = &self.instrs[n as usize];
         if self.left_out.is_some() && i.atomic && i.unit == Unit::Vmem {
+            step.touches(&mut self.touched);
             self.changed.extend(self.touched.iter().filter_map(|a| Some((a.address, step.held(a)?))));
         }
         let touched = &mut self.touched;
@@ -502,5 +573,30 @@ impl Observer for Recorder<'_> {
         if let Some(s) = &mut self.current[wave as usize].skipping {
             s.times += times;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thinned_trace_touches_and_executes_is_that_of_the_whole() {
+        let step = |access: Option<u32>| Step { instr: 0, access, jumped: false };
+        let access = |line: u64| Access { clocks: 1, level: Level::L2, lines: vec![line], store: false };
+        // Something before it, a loop of four steps a round that goes on for ten more rounds behind four, and something behind it.
+        let mut steps = vec![step(None), step(Some(0))];
+        let round = |n: u32| [step(None), step(Some(1 + n)), step(None), step(None)];
+        steps.extend((0..4).flat_map(round));
+        steps.push(step(None));
+        let skips = vec![Skip { at: 18, from: 10, rounds: 2, times: 10, touching: 2..10 }];
+        let whole = Trace { steps, accesses: (0..5).map(access).collect(), skips, ..Trace::default() };
+        let touched = |t: &Trace| -> Vec<(u32, f64)> {
+            t.steps.iter().zip(t.touches()).filter_map(|(s, w)| Some((s.access?, w))).collect()
+        };
+        let thin = whole.clone().thinned();
+        assert_eq!(thin.steps.len(), 5);
+        assert_eq!(touched(&thin), touched(&whole));
+        assert_eq!((thin.executed(), whole.executed()), (59.0, 59.0));
     }
 }

@@ -20,7 +20,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
-use crate::prepared::{COUNTERS, PATHS, Path, Prepared, Program, REGISTERS, Ready, SCALAR_REGISTERS, SCALARS};
+use crate::prepared::{COUNTERS, PATHS, Path, Prepared, Program, Ready, SCALARS};
 use crate::record::{Access, Level, Trace};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -112,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// Instructions that an older wave may be ahead of a younger one by priority. Hardware has no such bound, but only the first
+/// Instructions that an older wave may be ahead of a younger one by priority, a power of two. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
 /// What executes instructions ([`Unit`]), and why they wait ([`Stall`]).
@@ -128,6 +128,9 @@ const STALLS: [Stall; 9] = [
     Stall::Memory,
     Stall::Barrier,
 ];
+
+/// Behind every wave.
+const NOBODY: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// A wave that waits for its turn.
 #[derive(Clone, Copy)]
@@ -157,6 +160,8 @@ struct Wave<'a> {
     next: u64,
     /// When its next instruction can issue as far as the wave itself is concerned, and what decides that.
     own: (u64, Stall),
+    /// When what it reads of transcendentals is there: an RDNA instruction waits for that in the vector ALU's queue.
+    in_queue: u64,
     ready: Vec<Ready>,
     /// Until when each scalar register is read by vector instructions (RDNA).
     reading: [u64; SCALARS],
@@ -192,6 +197,11 @@ struct Added {
 
 #[derive(Default, Clone)]
 struct Simd {
+    /// Its port to LDS, and its compute unit.
+    port: usize,
+    cu: usize,
+    /// When each path is free, by what is below and what it shares with other SIMDs.
+    free: [u64; PATHS],
     /// When the vector ALU is free; on RDNA instructions wait for it in a queue.
     valu: u64,
     /// When each of the latest vector instructions leaves the queue (RDNA).
@@ -237,11 +247,11 @@ struct Unitary<'a> {
     busy: [f64; UNITS],
     stalls: [u64; STALLS.len()],
     barrier: u64,
-    /// Instructions that an older wave may be ahead.
-    ahead: usize,
-    /// Waves of each SIMD that can go on, and of these the first: clock and order.
+    /// Instructions that an older wave may be ahead, as a number of bits.
+    ahead: u32,
+    /// Waves of each SIMD that can go on, and of these the first: clock and order; [`NOBODY`] where there is none.
     waiting: Vec<Vec<Waiting>>,
-    next: Vec<Option<(u64, u64)>>,
+    next: Vec<(u64, u64)>,
     /// Some wave's code comes from memory.
     cold_code: bool,
 }
@@ -283,7 +293,8 @@ impl<'a> Unitary<'a> {
                     at: 0,
                     next: start,
                     own: (start, Stall::Issue),
-                    ready: vec![Ready::new(0, Unit::Internal); REGISTERS],
+                    in_queue: 0,
+                    ready: vec![Ready::new(0, Unit::Internal); program.registers()],
                     reading: [0; SCALARS],
                     last_vector: None,
                     last_scalar: None,
@@ -309,7 +320,7 @@ impl<'a> Unitary<'a> {
             phases: vec![Vec::new(); what.groups.len() + what.queue.len()],
             queued: what.groups.len(),
             waves,
-            simds: vec![Simd::default(); simds],
+            simds: (0..simds).map(|n| Simd { port: n / 2, cu: n * what.cus / simds, ..Simd::default() }).collect(),
             ports: vec![0; simds / 2],
             memory: vec![0; what.cus],
             scalar: 0,
@@ -317,9 +328,9 @@ impl<'a> Unitary<'a> {
             busy: [0.0; UNITS],
             stalls: [0; STALLS.len()],
             barrier: what.instrs.iter().find(|i| i.meeting.is_some()).map_or(8, |i| u64::from(i.latency)),
-            ahead: if what.simds.is_some() { usize::MAX } else { AHEAD },
+            ahead: if what.simds.is_some() { usize::BITS - 1 } else { AHEAD.ilog2() },
             waiting: vec![Vec::new(); simds],
-            next: vec![None; simds],
+            next: vec![NOBODY; simds],
             cold_code: what.groups.iter().chain(&what.queue).any(|g| g.iter().any(|t| !t.fetches.is_empty())),
         };
         let starts = |w: &Wave| w.group < all.queued && !w.trace.steps.is_empty();
@@ -330,10 +341,15 @@ impl<'a> Unitary<'a> {
 
     /// Goes on until all waves have ended, or, if told to, until the first workgroup has: its number, and when.
     fn run(&mut self, until_one_ends: bool) -> Option<(usize, u64)> {
-        while let Some((t, order)) = self.next.iter().flatten().min().copied() {
+        loop {
+            let (t, order) = self.next.iter().copied().fold(NOBODY, |a, b| a.min(b));
+            if order == NOBODY.1 {
+                return None;
+            }
             let w = order as u32 as usize;
             let path = self.instr(w).path;
             let (simd, group) = (self.waves[w].simd, self.waves[w].group);
+            let Simd { port, cu, .. } = self.simds[simd];
             if let Some(at) = self.waiting[simd].iter().position(|x| x.order == order) {
                 self.waiting[simd].swap_remove(at);
             }
@@ -348,8 +364,8 @@ impl<'a> Unitary<'a> {
                 for s in 0..self.simds.len() {
                     let shared = match path {
                         _ if self.cold_code => true,
-                        Path::Lds => self.port(s) == self.port(simd),
-                        Path::Vmem => self.cu(s) == self.cu(simd),
+                        Path::Lds => self.simds[s].port == port,
+                        Path::Vmem => self.simds[s].cu == cu,
                         _ => true,
                     };
                     if shared {
@@ -366,13 +382,12 @@ impl<'a> Unitary<'a> {
                 self.start_queued(group, t);
             }
         }
-        None
     }
 
     /// Finds the wave of a SIMD that issues first.
     fn find_next(&mut self, simd: usize) {
-        let free = self.free(simd);
-        let mut first = (u64::MAX, u64::MAX);
+        let free = &self.simds[simd].free;
+        let mut first = NOBODY;
         for x in &self.waiting[simd] {
             let own = if self.cold_code { self.own(x.wave()).0 } else { x.own };
             let found = (own.max(free[x.path as usize]), x.order);
@@ -380,23 +395,48 @@ impl<'a> Unitary<'a> {
                 first = first.min((self.at_turn(found.0, simd), found.1));
             }
         }
-        self.next[simd] = (!self.waiting[simd].is_empty()).then_some(first);
+        self.next[simd] = first;
     }
 
-    /// When each of a SIMD's paths is free.
-    fn free(&self, simd: usize) -> [u64; PATHS] {
-        let (s, c) = (&self.simds[simd], &self.program.clocks);
-        let mut out = [0; PATHS];
-        out[Path::Queue as usize] = s.issued;
-        out[Path::Special as usize] = s.issued.max(s.trans);
-        out[Path::Vector as usize] = s.valu;
-        out[Path::Matrix as usize] = s.valu.max(s.matrix);
-        out[Path::Salu as usize] = s.salu;
-        out[Path::Smem as usize] = s.salu.max(self.scalar);
-        out[Path::Lds as usize] = s.lds.max(self.ports[self.port(simd)].saturating_sub(c.lds_backlog));
-        out[Path::Vmem as usize] = s.vmem.max(self.memory[self.cu(simd)].saturating_sub(c.memory_backlog));
-        out[Path::Branch as usize] = s.branch;
-        out
+    /// A SIMD has issued on a path: finds when those that this touches are free.
+    fn find_free(&mut self, simd: usize, path: Path) {
+        let c = &self.program.clocks;
+        let Simd { port, cu, .. } = self.simds[simd];
+        let s = &mut self.simds[simd];
+        match path {
+            Path::Queue | Path::Special => {
+                s.free[Path::Queue as usize] = s.issued;
+                s.free[Path::Special as usize] = s.issued.max(s.trans);
+            }
+            Path::Vector | Path::Matrix => {
+                s.free[Path::Vector as usize] = s.valu;
+                s.free[Path::Matrix as usize] = s.valu.max(s.matrix);
+            }
+            Path::Salu => {
+                s.free[Path::Salu as usize] = s.salu;
+                s.free[Path::Smem as usize] = s.salu.max(self.scalar);
+            }
+            Path::Smem => {
+                s.free[Path::Salu as usize] = s.salu;
+                for s in &mut self.simds {
+                    s.free[Path::Smem as usize] = s.salu.max(self.scalar);
+                }
+            }
+            Path::Lds => {
+                let busy = self.ports[port].saturating_sub(c.lds_backlog);
+                for s in self.simds.iter_mut().filter(|s| s.port == port) {
+                    s.free[Path::Lds as usize] = s.lds.max(busy);
+                }
+            }
+            Path::Vmem => {
+                let busy = self.memory[cu].saturating_sub(c.memory_backlog);
+                for s in self.simds.iter_mut().filter(|s| s.cu == cu) {
+                    s.free[Path::Vmem as usize] = s.vmem.max(busy);
+                }
+            }
+            Path::Branch => s.free[Path::Branch as usize] = s.branch,
+            Path::Free => {}
+        }
     }
 
     /// What was found.
@@ -416,13 +456,13 @@ impl<'a> Unitary<'a> {
 
     /// Lets a wave wait for its turn.
     fn enter(&mut self, w: usize) {
-        let own = self.own(w);
+        let (at, why, in_queue) = self.own(w);
         let path = self.instr(w).path;
         let wave = &mut self.waves[w];
-        wave.own = own;
+        (wave.own, wave.in_queue) = ((at, why), in_queue);
         let priority = u64::from(3 - wave.priority.min(3));
-        let order = priority << 62 | ((wave.at / self.ahead) as u64) << 32 | w as u64;
-        self.waiting[wave.simd].push(Waiting { own: own.0, path, order });
+        let order = priority << 62 | ((wave.at >> self.ahead) as u64) << 32 | w as u64;
+        self.waiting[wave.simd].push(Waiting { own: at, path, order });
     }
 
     /// Lets a wave take part again.
@@ -440,27 +480,18 @@ impl<'a> Unitary<'a> {
         t.saturating_sub(turn).next_multiple_of(4) + turn
     }
 
-    /// The LDS port of a SIMD.
-    fn port(&self, simd: usize) -> usize {
-        simd / 2
-    }
-
-    /// The compute unit of a SIMD.
-    fn cu(&self, simd: usize) -> usize {
-        simd * self.memory.len() / self.simds.len()
-    }
-
     /// A wave's next instruction.
     fn instr(&self, w: usize) -> &'a Prepared {
         let wave = &self.waves[w];
         self.program.instr(wave.trace.steps[wave.at].instr)
     }
 
-    /// When a wave's next instruction can issue as far as the wave itself is concerned, and what decides that.
-    fn own(&self, w: usize) -> (u64, Stall) {
+    /// When a wave's next instruction can issue as far as the wave itself is concerned, and what decides that; when what it waits for in the vector
+    /// ALU's queue is there.
+    fn own(&self, w: usize) -> (u64, Stall, u64) {
         let (wave, clocks) = (&self.waves[w], &self.program.clocks);
         let i = self.instr(w);
-        let (mut t, mut why) = (wave.next, Stall::Issue);
+        let (mut t, mut why, mut queued) = (wave.next, Stall::Issue, 0);
         let mut later = |at: u64, reason: Stall| {
             if at > t {
                 (t, why) = (at, reason);
@@ -473,8 +504,13 @@ impl<'a> Unitary<'a> {
             let ready = wave.ready[usize::from(n.register)];
             let matrix = ready.by(Unit::Matrix);
             // An RDNA instruction issues before a mask or transcendental's result is there, and waits in the vector ALU's queue.
-            let in_queue = !self.quad && i.vector && ready.by_vector() && (ready.by(Unit::Trans) || n.scalar);
-            if !(matrix && n.forwarded || in_queue) {
+            let trans = ready.by(Unit::Trans);
+            let in_queue = !self.quad && i.vector && (trans || n.scalar && ready.by_vector());
+            if in_queue {
+                if trans && n.read {
+                    queued = queued.max(ready.at());
+                }
+            } else if !(matrix && n.forwarded) {
                 later(ready.at(), if matrix { Stall::Matrix } else { Stall::Dependency });
             }
         }
@@ -502,14 +538,18 @@ impl<'a> Unitary<'a> {
         if let (Some(clocks), Some(last)) = (i.after_scalar, wave.last_scalar) {
             later(last + u64::from(clocks), Stall::Dependency);
         }
-        (t, why)
+        (t, why, queued)
     }
 
     /// Issues the wave's next instruction at `t`. The waves that it lets go on.
     fn issue(&mut self, w: usize, t: u64) -> Vec<usize> {
         let (i, clocks) = (self.instr(w), &self.program.clocks);
-        let (own, mut why) = if self.cold_code { self.own(w) } else { self.waves[w].own };
-        if self.free(self.waves[w].simd)[i.path as usize] > own {
+        if self.cold_code {
+            let (at, why, in_queue) = self.own(w);
+            (self.waves[w].own, self.waves[w].in_queue) = ((at, why), in_queue);
+        }
+        let Wave { simd, own: (own, mut why), .. } = self.waves[w];
+        if self.simds[simd].free[i.path as usize] > own {
             why = i.path.stall();
         }
         let turn = clocks.turn;
@@ -522,13 +562,14 @@ impl<'a> Unitary<'a> {
             self.stalls[why as usize] += t - previous;
         }
         let done = self.occupy(w, i, t, access);
+        self.find_free(simd, i.path);
         let wave = &mut self.waves[w];
         wave.issued.push((t, if t > previous { why } else { Stall::None }));
         wave.released = None;
         for r in self.program.written(i) {
-            let late = !self.quad && SCALAR_REGISTERS.contains(r) && i.vector;
+            let late = !self.quad && r.scalar && i.vector;
             let at = if late { t + clocks.valu_to_scalar } else { done };
-            wave.ready[usize::from(*r) % REGISTERS] = Ready::new(at, i.unit);
+            wave.ready[usize::from(r.register)] = Ready::new(at, i.unit);
         }
         if i.vector {
             self.program.masks(i).iter().for_each(|r| wave.reading[usize::from(*r)] = t + clocks.scalar_read);
@@ -591,11 +632,11 @@ impl<'a> Unitary<'a> {
     /// Marks what an instruction keeps busy; when its result is there.
     fn occupy(&mut self, w: usize, i: &Prepared, t: u64, access: Option<&Access>) -> u64 {
         let (simd, clocks) = (self.waves[w].simd, &self.program.clocks);
-        let (port, cu) = (self.port(simd), self.cu(simd));
         let turn = clocks.turn;
         let busy = u64::from(i.busy).max(1);
         let mut used = busy;
         let s = &mut self.simds[simd];
+        let (port, cu) = (s.port, s.cu);
         let done = match i.unit {
             Unit::Valu | Unit::Trans | Unit::Matrix if !self.quad => {
                 let keeps = if i.unit == Unit::Trans { 1 } else { busy };
@@ -605,10 +646,7 @@ impl<'a> Unitary<'a> {
                     s.trans = t + busy;
                 }
                 let wave = &mut self.waves[w];
-                let read = self.program.needed(i).iter().filter(|n| n.read);
-                let ready = read.map(|n| wave.ready[usize::from(n.register)]);
-                let operands = ready.filter(|r| r.by(Unit::Trans)).map(Ready::at).max().unwrap_or(0);
-                let start = s.valu.max(t).max(operands).max(if special { s.special } else { 0 });
+                let start = s.valu.max(t).max(wave.in_queue).max(if special { s.special } else { 0 });
                 if special {
                     s.special = start + busy;
                 }

@@ -8,7 +8,7 @@ use crate::support::device;
 use crate::support::drawn;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Considered, Tuned, Tuning, candidates};
+use barewave::kernels::{Candidate, Considered, Tuned, Tuning, Way, candidates};
 use barewave::runtime::EmulatedDevice;
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, Session};
@@ -276,6 +276,47 @@ fn deep_products_of_odd_lines() {
                 };
                 if drawn(&format!("odd lines {target} {dtype} {turned:?}")) {
                     Product { extents: [1 + some % 2, m, n, k], turned, dtype }.check(target, some as u64, 1);
+                }
+            }
+        }
+    }
+}
+
+/// Waves share the depth of products of few results and little depth, where of what they load nothing is waited for twice; and of more where
+/// rounds wait for memory they are deep.
+#[test]
+fn ways_of_little_products() {
+    let sliced = |c: &Candidate| c.way == Way::Slices;
+    let deep = |c: &Candidate| c.tile[2] >= 128;
+    let cases: [(_, _, _, fn(&Candidate) -> bool); 6] = [
+        ("gfx908", DType::BF16, [128, 256, 128], sliced),
+        ("gfx942", DType::BF16, [128, 128, 128], sliced),
+        ("gfx950", DType::F16, [128, 128, 128], sliced),
+        ("gfx1201", DType::BF16, [192, 192, 192], sliced),
+        ("gfx942", DType::F16, [576, 576, 576], deep),
+        ("gfx950", DType::BF16, [576, 576, 576], deep),
+    ];
+    for (target, dtype, [m, n, k], is_best) in cases {
+        let product = Product { extents: [1, m, n, k], turned: [false, true], dtype };
+        let all = considered(&product.graph(1).0, Target::parse(target).unwrap()).candidates;
+        assert!(is_best(&all[0]), "{target} {product:?}: {all:?}");
+        product.check(target, 1, 7);
+    }
+}
+
+/// Lines of fewer elements than a word, which come one by one to registers of their own: no tile is taken that has no room for these.
+#[test]
+fn lines_that_come_one_by_one() {
+    for (i, target) in TARGETS.into_iter().enumerate() {
+        for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
+            for (l, [m, n]) in [[1, 5], [3, 9], [7, 1]].into_iter().enumerate() {
+                let product = Product { extents: [1, m, n, 512 - 3 * l], turned: [true, false], dtype };
+                let chip = Target::parse(target).unwrap();
+                let compiled = Compiler::new(chip, Default::default()).compile_graph(&product.graph(1).0).unwrap();
+                let spills: u32 = compiled.stats().iter().map(|k| k.spills).sum();
+                assert_eq!(spills, 0, "{target} {product:?}");
+                if drawn(&format!("one by one {target} {dtype} {m} {n}")) {
+                    product.check(target, (i + j) as u64, 1);
                 }
             }
         }

@@ -216,10 +216,12 @@ pub struct Resource {
 /// `buffer_*`.
 pub struct Buffer;
 impl Buffer {
+    #[inline(always)]
     fn index(w: &Wave, op: &UOp, b: &Resource, lane: usize) -> u64 {
         let i = if op.access.flags & IDXEN != 0 { w.lane(op.src[VADDR].at, lane) as u64 } else { 0 };
         i + if b.add_tid { lane as u64 } else { 0 }
     }
+    #[inline(always)]
     fn offset(w: &Wave, op: &UOp, lane: usize) -> u64 {
         let mut o = op.imm as u64;
         if op.access.flags & OFFEN != 0 {
