@@ -427,4 +427,30 @@ mod tests {
         // A foreign start.
         assert_eq!(by_level(&g, &[1, 2].into()), [vec![1, 2]]);
     }
+
+    /// A mask is as long as a cache with one more behind it.
+    #[test]
+    fn extents_that_others_decide_are_found() {
+        let mut g = graph(&[(&["past", "new"], "keys"), (&["keys"], "ones"), (&["ones", "mask"], "y")]);
+        let axis = |n| BTreeMap::from([("axis".to_string(), Attribute::Int(n))]);
+        for (node, (op, attributes)) in
+            g.nodes.iter_mut().zip([("Concat", axis(1)), ("Sign", BTreeMap::new()), ("Concat", axis(0))])
+        {
+            (node.node.op, node.node.attributes) = (op.into(), attributes);
+        }
+        let symbol = |s: &str| Dim::Symbol(s.into());
+        let shapes = [("past", symbol("past")), ("new", Dim::Known(1)), ("mask", symbol("total"))];
+        let given = shapes.map(|(name, extent)| (name, [Dim::Known(2), extent]));
+        let made = ["keys", "ones", "y"].map(|name| (name, [Dim::Unknown, Dim::Unknown]));
+        for (name, shape) in given.into_iter().chain(made) {
+            let shape = Some(shape.to_vec());
+            let info = ValueInfo { name: name.into(), dtype: Some(DType::F32), shape };
+            g.values.insert(name.into(), Value::Tensor(info));
+        }
+        g.outputs.push("y".into());
+        g.opsets.insert(String::new(), 18);
+        let compiler = Compiler::new(barewave_isa::Target::GFX1100, Default::default());
+        let (groups, reasons) = choose(&compiler, None, &g, (0..3).collect());
+        assert_eq!((groups, reasons), (vec![vec![0, 1, 2]], Reasons::new()));
+    }
 }
