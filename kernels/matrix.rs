@@ -22,6 +22,7 @@ use crate::mir::{
     Builder, MInst, Opnd, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers, scaled_instruction,
     sparse_instruction, sparse_modifiers,
 };
+use barewave_isa::matrix::Layout::Wmma11;
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
 
@@ -85,7 +86,10 @@ const TILES: &[(usize, [u32; 4])] = &[
 /// Depths of a tile: multiples of 32 bytes of k, at least 8 of them. The deepest, which are first of equals, are for those that spread what
 /// they load among the products, and load little.
 const DEEPEST: u32 = 8;
-const DEPTHS: [u32; 4] = [DEEPEST, 1, 2, 4];
+const DEPTHS: [u32; 4] = [DEEPEST, 1, LEAST, 4];
+
+/// The least depth of tiles of narrow elements.
+const LEAST: u32 = 2;
 
 /// So many dwords of a tile that a workitem loads, at most, of those that are deepest.
 const FEW_LOADED: u32 = 32;
@@ -172,7 +176,9 @@ pub(super) fn candidates(
             // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
             // rounds with two.
             let groups = e.batches * e.m.div_ceil(tile_m as usize) * e.n.div_ceil(tile_n as usize);
-            let few = e.k <= FEW_ROUNDS * k as usize && groups >= 2 * target.cus() as usize;
+            // RDNA3 has no other use for what it takes to hold lines along the depth a round longer: they are stored as they come.
+            let stored = depth == LEAST && e.deep == (true, true) && target.info().wmma == Some(Wmma11);
+            let few = (stored || e.k <= FEW_ROUNDS * k as usize) && groups >= 2 * target.cus() as usize;
             let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
             // Pieces of lines take the first level longer than is waited for with one.
             let few = few && !tile.is_transposed(0) && !tile.is_transposed(1);
