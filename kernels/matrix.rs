@@ -88,6 +88,9 @@ const TILES: &[(usize, [u32; 4])] = &[
 const DEEPEST: u32 = 8;
 const DEPTHS: [u32; 4] = [DEEPEST, 1, LEAST, 4];
 
+/// What products take more on RDNA3 for each further least depth: fewer waves have room beside each other. Fitted.
+const DEEPER: f64 = 0.04;
+
 /// The least depth of tiles of narrow elements.
 const LEAST: u32 = 2;
 
@@ -328,7 +331,13 @@ impl MatrixForm {
         let pieces = if in_turn { tile.in_pieces(e) } else { Pieces::default() };
         let of_all = f64::from(down * across) / f64::from(tile.k) * machine.issue;
         let packing = tile.packing(machine, e) + pieces.packed * of_all;
-        let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy + packing;
+        let least = LEAST * 8.max(32 / types.bytes());
+        let deeper = match in_turn && target.info().wmma == Some(Wmma11) {
+            true => f64::from(tile.k.saturating_sub(least)) / f64::from(least) * DEEPER,
+            false => 0.0,
+        };
+        let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy * (1.0 + deeper);
+        let products = products + packing;
         let [held_m, held_n] = e.held(bytes);
         let read = f64::from(tile.m / down) * held_m + f64::from(tile.n / across) * held_n;
         let reads = read * f64::from(down * across) * bytes / machine.lds;

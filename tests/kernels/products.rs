@@ -342,7 +342,7 @@ fn few_rounds_of_many_tiles() {
         let (graph, chip) = (product.graph(1).0, Target::parse(target).unwrap());
         let [m, n, k] = considered(&graph, chip).candidates[0].tile;
         let compiled = Compiler::new(chip, Default::default()).compile_graph(&graph).unwrap();
-        let lds = compiled.stats()[0].lds_bytes;
+        let lds = compiled.stats()[0].lds;
         assert!(lds < 2 * 2 * (m + n) * k, "{target}: {lds} bytes for {m}x{n}x{k}");
     }
 }
