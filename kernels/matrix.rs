@@ -161,7 +161,7 @@ pub(super) fn candidates(
             continue;
         }
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, buffers: 1, form: Form::Matrix(form) };
-        if depth == DEEPEST && !(spread && loaded_words(&tile, e) <= FEW_LOADED) {
+        if depth == DEEPEST && !(spread && loaded_words(&tile, e, |l| l.within) <= FEW_LOADED) {
             continue;
         }
         for tile in tile.ways_to_come(e) {
@@ -288,10 +288,10 @@ fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
     [(tile.m, e.deep.0), (tile.n, e.deep.1)].map(|(width, deep)| if deep { width } else { width.next_power_of_two() })
 }
 
-/// Dwords that a workitem loads for a tile.
-fn loaded_words(tile: &Tile, e: &Extents) -> u32 {
+/// Registers of a workitem for what it loads of a tile by loads of so many elements at most: each has one at least.
+fn loaded_words(tile: &Tile, e: &Extents, together: impl Fn(Together) -> u32) -> u32 {
     let widths = loaded_widths(tile, e);
-    let bytes = |o: usize| if e.loads[o].within == 1 { tile.types.bytes().max(4) } else { tile.types.bytes() };
+    let bytes = |o: usize| tile.types.bytes().max(4 / together(e.loads[o]).clamp(1, 4));
     let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k * bytes(o)).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
     (cells / 4 + words) / tile.threads()
@@ -386,7 +386,9 @@ impl MatrixForm {
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
         let turned = if in_turn && e.deep == (false, false) { 8 } else { 0 };
         let others = if in_turn && tile.buffers == 1 { 8 } else { 16 };
-        let vgprs = sums + read + loaded_words(tile, e) * loads + turned + others;
+        let vgprs =
+            |together: fn(Together) -> u32| sums + read + loaded_words(tile, e, together) * loads + turned + others;
+        let (vgprs, to_the_end) = (vgprs(|l| l.within), vgprs(|l| l.to_the_end));
         Round {
             waves: down * across,
             products,
@@ -401,6 +403,7 @@ impl MatrixForm {
             behind: 0.0,
             bare,
             ending: pieces.ending * f64::from(matmul::LOAD),
+            crowded: to_the_end > t.named_vgprs(),
         }
     }
 
