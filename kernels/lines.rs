@@ -180,6 +180,23 @@ impl Shape {
         while team > 1 && fits(team / 2) && self.count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
             team /= 2;
         }
+        // What is walked again is written, too: fewer workitems take up to twice as many chunks where waves begin more slowly than memory feeds
+        // them, unless second-level caches then have more to do: stores of parts of a line of memory take as much of them as of a whole one.
+        let machine = Machine::of(target);
+        let bytes = self.length * self.size;
+        let clocks = |team: u32| {
+            let beside = team as usize * self.together as usize * self.size;
+            let stores = (machine.line as usize / beside).clamp(1, all.div_ceil(team) as usize);
+            let begun = machine.dispatch * f64::from(team) / f64::from(wave);
+            let moved = (2 * bytes) as f64 / machine.memory;
+            begun.max(moved).max(((1 + stores) * bytes) as f64 / machine.l2)
+        };
+        let fits = |team: u32| all.div_ceil(team) <= 2 * SHORT && held(team) <= LIGHT;
+        let many = |team: u32| self.count * team as usize >= ENOUGH * cus * WORKGROUP as usize;
+        let quicker = |team: u32| fits(team) && many(team) && clocks(team) < clocks(2 * team);
+        while self.again && !self.in_order && team > 1 && quicker(team / 2) {
+            team /= 2;
+        }
         match held(team) > MOST {
             true => WORKGROUP,
             // A scan ends at rows, or at the wave.

@@ -25,6 +25,7 @@ mod grouped;
 mod halves;
 mod integer;
 mod inverse;
+mod joint;
 mod lanes;
 mod lines;
 mod loader;

@@ -1,15 +1,18 @@
-//! Reductions: every workitem of a line's team combines its elements, then the team what its members have found.
+//! Reductions: every workitem of a line's team combines its elements, then the team what its members have found. Few long lines are cut in
+//! [pieces](super::joint).
 
 use super::choice::Machine;
 use super::error::{Reason, Res};
+use super::float::Float;
+use super::joint::{self, Joint};
 use super::lines::{self, Chunk, Lines, Shape, part_offset};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
 use crate::graph::comes_out_even;
 use crate::graph::expr as gexpr;
-use crate::graph::expr::{Binary, Expr, Scalar};
+use crate::graph::expr::{Binary, Expr, Scalar, Unary};
 use crate::graph::fused::{Reduce, ReduceOp, StepKind};
-use crate::mir::{Gen, Part, Pipeline, Type};
+use crate::mir::{Gen, Opnd, Part, Pipeline, Type};
 use crate::tensor::DType;
 
 /// Runs `body` with a scalar counter from 0 to `n - 1`.
@@ -47,6 +50,12 @@ pub(super) fn literal(w: &mut Writer, t: DType, c: Scalar) -> Res<Value> {
     expr::eval(&mut w.b, &e, &|_| unreachable!("a literal has no operands"), None)
 }
 
+/// The words of a value that is no mask.
+fn words(w: &mut Writer, v: Value) -> Vec<Opnd> {
+    let all = v.whole(&mut w.b);
+    (0..all.len).map(|d| all.dword(d).into()).collect()
+}
+
 /// `op` of two values of a type.
 pub(super) fn apply(w: &mut Writer, t: DType, op: Binary, x: Part, y: Value) -> Res<Part> {
     let mut e = Expr::new();
@@ -82,9 +91,11 @@ fn neutral(op: ReduceOp, t: DType) -> Scalar {
     match op {
         ReduceOp::Sum => Scalar::of(t, 0.0),
         ReduceOp::Prod => Scalar::of(t, 1.0),
-        ReduceOp::Max | ReduceOp::ArgMax { .. } if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
+        ReduceOp::Max | ReduceOp::LogSumExp | ReduceOp::ArgMax { .. } if t.is_float() => {
+            Scalar::Float(f64::NEG_INFINITY)
+        }
         ReduceOp::Min | ReduceOp::ArgMin { .. } if t.is_float() => Scalar::Float(f64::INFINITY),
-        ReduceOp::Max | ReduceOp::ArgMax { .. } => Scalar::Int(lowest(t)),
+        ReduceOp::Max | ReduceOp::LogSumExp | ReduceOp::ArgMax { .. } => Scalar::Int(lowest(t)),
         ReduceOp::Min | ReduceOp::ArgMin { .. } => Scalar::Int(highest(t)),
     }
 }
@@ -95,31 +106,32 @@ struct Reduction<'a> {
     prologue: &'a Expr,
     lines: &'a Lines,
     place: lines::Place,
+    /// Where workgroups have pieces of lines.
+    joint: Option<Joint>,
 }
 
 pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> {
     let view = &cx.step.inputs[0].view;
     let source = cx.dtype(Arg::Input(0));
     let (count, outer) = (cx.step.output.view.len(), cx.step.output.view.rank());
+    let flops = view.len() as u64;
+    if let Some(Cut::Joint(pieces)) = cut(cx) {
+        let pieces = joint::Pieces::of(count, view.dims[outer], pieces);
+        let (mut w, lines, place, joint) = pieces.begin(cx, source, view, outer)?;
+        let mut r = Reduction { cx, prologue, lines: &lines, place, joint: Some(joint) };
+        r.reduce(&mut w, op)?;
+        return Ok(r.joint.take().map(|joint| joint.end(w, &lines, flops)).into_iter().collect());
+    }
     let shape = Shape::of(&[(source, view)], outer, count, false)?;
     let (mut w, mut lines) = Lines::begin(cx, shape);
     lines.abreast(cx.target, shape.length * source.size() + cx.dtype(Arg::Output).size());
     for turn in 0..lines.turns() {
         lines.turn(&mut w, turn);
         let place = lines.place(&mut w, view, source.size(), outer);
-        let r = Reduction { cx, prologue, lines: &lines, place };
-        let value = match op {
-            ReduceOp::Sum => r.plain(&mut w, op, Binary::Add)?,
-            ReduceOp::Prod => r.plain(&mut w, op, Binary::Mul)?,
-            ReduceOp::Max => r.plain(&mut w, op, Binary::Max)?,
-            ReduceOp::Min => r.plain(&mut w, op, Binary::Min)?,
-            ReduceOp::ArgMax { last } => r.extremum(&mut w, op, true, last)?,
-            ReduceOp::ArgMin { last } => r.extremum(&mut w, op, false, last)?,
-        };
-        r.finish(&mut w, value)?;
+        Reduction { cx, prologue, lines: &lines, place, joint: None }.reduce(&mut w, op)?;
     }
     let grid = lines.grid();
-    Ok(vec![w.finish(grid, view.len() as u64)])
+    Ok(vec![w.finish(grid, flops)])
 }
 
 /// Clocks of a round of a workgroup beside its wait; instructions for an element that is added or compared, and for one that is compared with its
@@ -134,8 +146,30 @@ const MOST_PIECES: usize = 1 << 10;
 const WORDS: f64 = 0.6;
 const NARROWER: f64 = 0.3;
 
-/// In how many pieces lines are reduced where few workgroups have them: so many as take least, where that is worth other launches.
+/// Answers that the last workgroup of a line waits for one after the other: its stores', its count's, and those of what all have left.
+const ANSWERS: f64 = 3.0;
+
+/// Elements for which a workitem looks for the largest before it changes its sum of exponentials.
+const RESCALED: u32 = 8;
+
+/// How lines are reduced where few workgroups have them.
+enum Cut {
+    /// In so many pieces in one launch.
+    Joint(usize),
+    /// In so many pieces that other launches put together.
+    Stages(usize),
+}
+
+/// In how many pieces lines are reduced by several launches.
 pub(super) fn pieces(cx: &Cx) -> Option<usize> {
+    match cut(cx) {
+        Some(Cut::Stages(pieces)) => Some(pieces),
+        _ => None,
+    }
+}
+
+/// In so many pieces as take least, where that is worth what puts them together.
+fn cut(cx: &Cx) -> Option<Cut> {
     let StepKind::Reduce(Reduce { op, .. }) = &cx.step.kind else { return None };
     let view = &cx.step.inputs[0].view;
     let source = cx.dtype(Arg::Input(0));
@@ -167,19 +201,54 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
         Some(bytes / (asked * rate).min(machine.memory))
     };
     let once = clocks(1, asked)?;
+    let left = |pieces: usize| (2 * pieces * shape.count * 4) as f64 / machine.l2;
+    if shape.dense && view.rank() == cx.step.output.view.rank() + 1 {
+        let jointly = |pieces: usize| {
+            let meeting = ANSWERS * machine.device_latency + 2.0 * ROUND + machine.ends;
+            Some(clocks(pieces, sure)? + left(pieces) + meeting)
+        };
+        let most = joint::MOST.min(shape.length / joint::LEAST);
+        return shape.best_pieces(most, once, jointly).map(Cut::Joint);
+    }
     // Of an extremum's place what lies there is gathered, and the best one's place.
     let launches = if extremum { 3.0 } else { 1.0 };
     let twice = |pieces: usize| {
         // A shorter last piece is reduced by itself.
         let launches =
             if comes_out_even(shape.length, pieces) { launches } else { launches + if extremum { 2.0 } else { 1.0 } };
-        let left = (2 * pieces * shape.count * 4) as f64 / machine.l2;
-        Some(clocks(pieces, sure)? + launches * (left + machine.launch + 2.0 * machine.ends))
+        Some(clocks(pieces, sure)? + launches * (left(pieces) + machine.launch + 2.0 * machine.ends))
     };
-    shape.best_pieces(MOST_PIECES, once, twice)
+    shape.best_pieces(MOST_PIECES, once, twice).map(Cut::Stages)
 }
 
 impl Reduction<'_> {
+    fn reduce(&mut self, w: &mut Writer, op: ReduceOp) -> Res<()> {
+        let value = match op {
+            ReduceOp::Sum => self.plain(w, op, Binary::Add)?,
+            ReduceOp::Prod => self.plain(w, op, Binary::Mul)?,
+            ReduceOp::Max => self.plain(w, op, Binary::Max)?,
+            ReduceOp::Min => self.plain(w, op, Binary::Min)?,
+            ReduceOp::LogSumExp => self.log_sum_exp(w)?,
+            ReduceOp::ArgMax { last } => self.extremum(w, op, true, last)?,
+            ReduceOp::ArgMin { last } => self.extremum(w, op, false, last)?,
+        };
+        self.finish(w, value)
+    }
+
+    /// What all of a line's workitems have found together; `none` changes nothing when it is merged.
+    fn meet(
+        &mut self,
+        w: &mut Writer,
+        own: Vec<Part>,
+        none: &[Opnd],
+        merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+    ) -> Res<Vec<Part>> {
+        match &mut self.joint {
+            Some(joint) => joint.meet(w, self.lines, own, none, merge),
+            None => Ok(own),
+        }
+    }
+
     /// The elements of a chunk behind the prologue.
     fn elements(&self, w: &mut Writer, c: &Chunk) -> Res<Vec<Value>> {
         let buf = w.buffer(self.cx, Arg::Input(0))?;
@@ -189,7 +258,7 @@ impl Reduction<'_> {
     }
 
     /// Elements combined by one operation. Neighbours of a chunk are summed apart at first.
-    fn plain(&self, w: &mut Writer, op: ReduceOp, combine: Binary) -> Res<Value> {
+    fn plain(&mut self, w: &mut Writer, op: ReduceOp, combine: Binary) -> Res<Value> {
         let t = self.prologue.dtype();
         let start = literal(w, t, neutral(op, t))?;
         if matches!(start, Value::Mask(_)) {
@@ -211,11 +280,93 @@ impl Reduction<'_> {
         let merge = |w: &mut Writer, x: &[Part], y: &[Part]| Ok(vec![apply(w, t, combine, x[0], Value::of(t, y[0]))?]);
         let own = super::lanes::folded(w, sums.iter().map(|s| vec![*s]).collect(), &merge)?;
         let total = self.lines.combine(w, &own, merge)?;
+        let none = words(w, start);
+        let total = self.meet(w, total, &none, merge)?;
         Ok(Value::of(t, total[0]))
     }
 
+    /// The logarithm of the sum of exponentials: workitems keep the largest element `m` and the sum of `e^(x - m)`, which changes with `m` once for several
+    /// elements. An infinite `m` is the result, and nothing is taken from the elements then, of which it would make NaN.
+    fn log_sum_exp(&mut self, w: &mut Writer) -> Res<Value> {
+        let t = self.prologue.dtype();
+        if !t.is_float() {
+            return Err(Reason::NotFloat(t));
+        }
+        let float = Float(values::computed(t));
+        // e^(x - m), and what is taken from elements.
+        let (mut power, mut shift) = (Expr::new(), Expr::new());
+        for (e, is_power) in [(&mut power, true), (&mut shift, false)] {
+            let m = e.input(0, t);
+            let (infinite, zero) = (e.unary(Unary::IsInf, m), e.constant(t, 0.0));
+            let m = e.select(infinite, zero, m);
+            if is_power {
+                let x = e.input(1, t);
+                let d = e.binary(Binary::Sub, x, m);
+                e.unary(Unary::Exp, d);
+            }
+        }
+        let eval = |w: &mut Writer, e: &Expr, m: Part, x: Part| -> Res<Part> {
+            let of = |i: u32| Value::of(t, if i == 0 { m } else { x });
+            Ok(expr::eval(&mut w.b, e, &of, None)?.whole(&mut w.b))
+        };
+        let merge = |w: &mut Writer, x: &[Part], y: &[Part]| -> Res<Vec<Part>> {
+            let m = float.op(&mut w.b, Gen::Max, x[0], y[0]);
+            let [a, b] = [eval(w, &power, m, x[0])?, eval(w, &power, m, y[0])?];
+            let own = float.mul(&mut w.b, a, x[1]);
+            let other = float.mul(&mut w.b, b, y[1]);
+            Ok(vec![m, float.add(&mut w.b, own, other)])
+        };
+        let lowest = literal(w, t, neutral(ReduceOp::LogSumExp, t))?;
+        let zero = literal(w, t, neutral(ReduceOp::Sum, t))?;
+        let own = [held(w, lowest), held(w, zero)];
+        let chunks = (RESCALED / self.lines.together()).max(1) as usize;
+        self.lines.some(w, "reduce", chunks, |w, chunks| {
+            let mut loaded = Vec::new();
+            for c in chunks {
+                loaded.push((self.elements(w, c)?, c.inside));
+            }
+            let mut all = Vec::new();
+            for (mut x, inside) in
+                loaded.into_iter().flat_map(|(all, inside)| all.into_iter().map(move |x| (x, inside)))
+            {
+                if let Some(inside) = inside {
+                    let none = literal(w, t, neutral(ReduceOp::LogSumExp, t))?;
+                    x = values::select(&mut w.b, inside, x, none);
+                }
+                all.push(x.whole(&mut w.b));
+            }
+            let m = all.iter().fold(own[0], |m, x| float.op(&mut w.b, Gen::Max, m, *x));
+            let before = eval(w, &power, m, own[0])?;
+            let before = float.mul(&mut w.b, before, own[1]);
+            let mut terms = vec![vec![before]];
+            for x in all {
+                terms.push(vec![eval(w, &power, m, x)?]);
+            }
+            let sum = super::lanes::folded(w, terms, &|w: &mut Writer, x: &[Part], y: &[Part]| {
+                Ok(vec![float.add(&mut w.b, x[0], y[0])])
+            })?[0];
+            w.b.copy_into(own[0], m);
+            w.b.copy_into(own[1], sum);
+            Ok(())
+        })?;
+        // The team first finds the largest: what each then adds needs no power for every two that meet.
+        let m = self.lines.combine(w, &own[..1], super::lanes::by(Gen::Max, float.0))?[0];
+        let power_of_own = eval(w, &power, m, own[0])?;
+        let sum = float.mul(&mut w.b, power_of_own, own[1]);
+        let sum = self.lines.combine(w, &[sum], super::lanes::by(Gen::Add, float.0))?[0];
+        let found = vec![m, sum];
+        let none = [words(w, lowest), words(w, zero)].concat();
+        let found = self.meet(w, found, &none, merge)?;
+        let mut result = Expr::new();
+        let (m, sum) = (result.input(0, t), result.input(1, t));
+        let log = result.unary(Unary::Log, sum);
+        result.binary(Binary::Add, log, m);
+        let m = eval(w, &shift, found[0], found[0])?;
+        Ok(Value::of(t, eval(w, &result, m, found[1])?))
+    }
+
     /// Index of the extremum: values and indices are combined together; equal values are decided by the index.
-    fn extremum(&self, w: &mut Writer, op: ReduceOp, max: bool, last: bool) -> Res<Value> {
+    fn extremum(&mut self, w: &mut Writer, op: ReduceOp, max: bool, last: bool) -> Res<Value> {
         let t = self.prologue.dtype();
         if kind(t) == values::Kind::Bool {
             return Err(Reason::Operation { op: "the index of the extremum".into(), dtype: t });
@@ -267,7 +418,15 @@ impl Reduction<'_> {
         let of_neighbours = own.into_iter().zip(0..).map(|([v, i], e)| vec![v, if e > 0 { w.b.add(i, e) } else { i }]);
         let of_neighbours = of_neighbours.collect();
         let own = super::lanes::folded(w, of_neighbours, &merge)?;
-        let r = self.lines.combine(w, &own, merge)?;
+        let mut r = self.lines.combine(w, &own, merge)?;
+        if let Some(joint) = &self.joint {
+            // Places are the line's.
+            let before = w.b.mul(joint.piece, joint.each());
+            r[1] = w.b.add(r[1], before);
+        }
+        let mut none = words(w, start);
+        none.push(if last { 0 } else { u32::MAX }.into());
+        let r = self.meet(w, r, &none, merge)?;
         let wide = w.b.v(2);
         w.b.copy_into(wide.dword(0), r[1]);
         w.b.copy_into(wide.dword(1), 0u32);
@@ -277,9 +436,10 @@ impl Reduction<'_> {
     /// The step's expression and the store, by each team's first member.
     fn finish(&self, w: &mut Writer, value: Value) -> Res<()> {
         let cx = self.cx;
+        let line = self.joint.as_ref().map_or(self.lines.line, |joint| joint.line);
         epilogue::finish(w, cx, value, |w, arg| {
             let view = cx.view(arg);
-            let at = part_offset(w, view, cx.dtype(arg).size(), 0..view.rank(), self.lines.line, true);
+            let at = part_offset(w, view, cx.dtype(arg).size(), 0..view.rank(), line, true);
             Ok(if arg == Arg::Output { self.lines.mask_result(w, at) } else { at })
         })
     }

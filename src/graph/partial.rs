@@ -1,7 +1,7 @@
 //! Reductions and running sums by partial results, so that there is work for all of a device.
 //!
-//! A reduction has a result for each line of its elements, and few of them are few workgroups' work. So lines are cut into pieces of equal length,
-//! each gives a row of results, and another reduction takes these, always in the same order. Between the two narrow floats are f32, as sums within
+//! A reduction has a result for each line of its elements, and few of them are few workgroups' work. So lines are cut into pieces of equal length, if not
+//! by a kernel of one launch (`kernels/joint.rs`): each gives a row of results, and another reduction takes these, always in the same order. Between the two narrow floats are f32, as sums within
 //! a launch are. The place of an extremum is found in each piece, what lies there is gathered, and the place of its extremum tells whose place it is.
 //! Of running sums each piece begins with what those before it come to, which is the running sum of what they are reduced to.
 

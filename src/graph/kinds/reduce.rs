@@ -21,6 +21,8 @@ pub enum ReduceOp {
     Max,
     /// Smallest; a NaN wins.
     Min,
+    /// Logarithm of the sum of exponentials, of floats.
+    LogSumExp,
     /// Row-major index, within the reduced dimensions, of the first largest; the result is `i64`.
     ArgMax {
         /// Of equal elements take the last instead.
@@ -91,6 +93,13 @@ impl Kind for Reduce {
     }
 }
 
+/// `ln(e^a + e^b)`.
+fn log_sum_exp(a: f64, b: f64) -> f64 {
+    let largest = a.max(b);
+    let m = if largest.is_infinite() { 0.0 } else { largest };
+    m + ((a - m).exp() + (b - m).exp()).ln()
+}
+
 fn reduce(a: &Data, v: &View, op: ReduceOp, prologue: &Expr, dims: &[usize]) -> Data {
     let n = v.rank() - dims.len();
     let mut cells = Vec::new();
@@ -111,6 +120,7 @@ fn reduce(a: &Data, v: &View, op: ReduceOp, prologue: &Expr, dims: &[usize]) -> 
                 ReduceOp::Prod => (pick(Binary::Mul), 0),
                 ReduceOp::Max => (pick(Binary::Max), 0),
                 ReduceOp::Min => (pick(Binary::Min), 0),
+                ReduceOp::LogSumExp => (Scalar::Float(log_sum_exp(b.as_f64(), x.as_f64())), 0),
                 ReduceOp::ArgMax { last } if less(b, x) || (last && !less(x, b)) => (x, i),
                 ReduceOp::ArgMin { last } if less(x, b) || (last && !less(b, x)) => (x, i),
                 ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. } => best.expect("set above"),

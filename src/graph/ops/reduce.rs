@@ -121,13 +121,17 @@ fn of_floats(
     before: impl Fn(&mut Expr, Val) -> Val,
     after: impl Fn(&mut Expr, Val, usize) -> Val,
 ) -> Res<()> {
-    let dtype = cx.dtype(cx.input(0)?);
-    let wide = match dtype {
+    let wide = float_of(cx.dtype(cx.input(0)?));
+    simple_in(cx, op, (0.0, wide), before, after)
+}
+
+/// The floats in which functions of floats are computed of elements of a type: halves' sums may be beyond them.
+fn float_of(dtype: DType) -> DType {
+    match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         float if float.is_float() => float,
         _ => DType::F64,
-    };
-    simple_in(cx, op, (0.0, wide), before, after)
+    }
 }
 
 /// The same, computed in type `wide`.
@@ -236,51 +240,15 @@ pub(super) fn log_sum(cx: &mut Lowering<'_>) -> Res<()> {
     of_floats(cx, ReduceOp::Sum, same, |e, v, _| e.unary(Unary::Log, v))
 }
 
-/// `ln(sum(e^x))` as `m + ln(sum(e^(x - m)))` with the maximum `m`, so that nothing overflows.
 pub(super) fn log_sum_exp(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let dtype = cx.dtype(x);
-    let Some(p) = plan(cx)? else {
+    if plan(cx)?.is_none() {
         cx.pass(0, x);
         return Ok(());
-    };
-    let shape = cx.shape(x).to_vec();
-    if shape.contains(&0) {
-        cx.set(0, splat(dtype, &p.shape, Scalar::of(dtype, limit(dtype, false))));
-        return Ok(());
     }
-    // Sums of halves may be beyond them; of integers the logarithm without its fraction.
-    let wide = match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        float if float.is_float() => float,
-        _ => DType::F64,
-    };
-    let access = cx.operand(x);
-    let m = reduce(cx, access.clone(), &p, ReduceOp::Max, Expr::acc(dtype), dtype);
-    let m = cx.stored(m);
-    let kept = finish_plan(&shape, p.reduced.clone(), true).shape;
-    // An infinite maximum is the result: it takes nothing from the elements, of which it would make NaN.
-    let shift = |e: &mut Expr, m: Val| {
-        let m = e.cast(m, wide);
-        let infinite = e.unary(Unary::IsInf, m);
-        let zero = e.constant(wide, 0.0);
-        e.select(infinite, zero, m)
-    };
-    let powers = cx.combine(vec![Lazy::read(access, dtype), m.clone().reshaped(&kept)], &shape, |e, v| {
-        let (x, m) = (e.cast(v[0], wide), shift(e, v[1]));
-        let d = e.binary(Binary::Sub, x, m);
-        e.unary(Unary::Exp, d)
-    })?;
-    let powers = cx.operand_of(powers, |_| true);
-    let y = reduce(cx, powers, &p, ReduceOp::Sum, Expr::acc(wide), wide);
-    let y = cx.combine(vec![y, m], &p.shape, |e, v| {
-        let l = e.unary(Unary::Log, v[0]);
-        let m = shift(e, v[1]);
-        let y = e.binary(Binary::Add, l, m);
-        e.cast(y, dtype)
-    })?;
-    cx.set(0, y);
-    Ok(())
+    // Of integers the logarithm without its fraction.
+    simple_in(cx, ReduceOp::LogSumExp, (limit(dtype, false), float_of(dtype)), same, whole)
 }
 
 fn arg(cx: &mut Lowering<'_>, op: impl Fn(bool) -> ReduceOp) -> Res<()> {
