@@ -71,6 +71,8 @@ def group_query(folder):
         ("smooth", 3, 0, 0, {"smooth_softmax": 1}, False),
         ("sinks", 3, 0, 0, {"do_rotary": 1, "local_window_size": 2}, False),
         ("sinks_decode", 1, 6, 6, {}, True),
+        ("sinks_capped", 3, 0, 0, {"softcap": 0.5}, False),
+        ("smooth_capped", 1, 6, 6, {"softcap": 0.5, "smooth_softmax": 1}, False),
     ]
     for name, new, past, room, attributes, packed in cases:
         batch = 1 if name == "shared" else 2
@@ -119,6 +121,7 @@ def attention(folder):
         ("plain", {}, {}, False),
         ("causal", {"unidirectional": 1}, {}, False),
         ("lengths", {}, {"mask": np.array([4, 6], np.int32)}, False),
+        ("starts", {}, {"mask": np.array([4, 6, 1, 3], np.int32)}, False),
         ("flags", {}, {"mask": flags}, False),
         ("past", {"unidirectional": 1}, {}, True),
     ]
@@ -139,6 +142,11 @@ def attention(folder):
     )
     inputs = {n: floats(batch, length, hidden) for n in "qkv"} | {"mask": flags}
     record(folder, "multi_head_flags", [node], inputs, {"y": F}, {"b": weights["b"]})
+    node = helper.make_node(
+        "MultiHeadAttention", ["q", "k", "v", "b"], ["y"], "attention", domain="com.microsoft", num_heads=heads
+    )
+    inputs = {"q": floats(batch, length, hidden), "k": floats(batch, 4, hidden), "v": floats(batch, 4, 2 * hidden)}
+    record(folder, "multi_head_wide_values", [node], inputs, {"y": F}, {"b": floats(4 * hidden)})
 
 
 def sequences(folder):
@@ -281,6 +289,9 @@ def contributed(folder):
         ("channels_last_pool", "NhwcMaxPool", [b(1, 8, 8, 3)], [], {"y": U}, {"kernel_shape": [2, 3], "strides": [2, 1]}),
         ("channels_last_conv", "QLinearConv", [b(1, 8, 9, 3)], convolution + [bias], {"y": U}, {"channels_last": 1, "pads": [1] * 4}),
         ("fused_batch_first", "FusedMatMul", [floats(5, 2, 3), floats(4, 2, 5)], [], {"y": F}, {"transBatchA": 1, "transA": 1, "transBatchB": 1, "transB": 1, "alpha": 0.5}),
+        ("fused_row", "FusedMatMul", [floats(4), floats(2, 3, 4)], [], {"y": F}, {"transA": 1, "transB": 1, "alpha": 0.5}),
+        ("fused_column", "FusedMatMul", [floats(2, 3, 4), floats(4)], [], {"y": F}, {"transB": 1}),
+        ("fused_vectors", "FusedMatMul", [floats(4), floats(4)], [], {"y": F}, {"alpha": 3.0}),
         ("rotary_offset", "RotaryEmbedding", [floats(2, 5, 16), np.array([2])], [cos, sin], {"y": F}, {"interleaved": 1, "num_heads": 4}),
         ("unique_in_order", "Unique", [np.array([3, 1, 3, -2, 1, 0], f4)], [], {"y": F, "of": I64, "count": I64}, {}),
         ("distances", "CDist", [floats(5, 3), floats(4, 3)], [], {"y": F}, {"metric": "euclidean"}),

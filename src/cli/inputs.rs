@@ -4,6 +4,7 @@
 //! Mistakes are found as early as they can be: in the words before the model is read, in names before it is compiled, in
 //! types, shapes and files before it runs.
 
+use super::limits::Limits;
 use super::{Failure, Result};
 use barewave::graph::Options;
 use barewave::onnx::Dim;
@@ -165,15 +166,23 @@ impl Inputs {
     }
 
     /// The tensors, now that types and shapes are known. Integers of another type are converted, with a note.
-    pub fn load(self, wanted: &[Wanted], images: &ImageOptions) -> Result<Vec<HostTensor>> {
+    pub fn load(self, wanted: &[Wanted], images: &ImageOptions, limits: &Limits) -> Result<Vec<HostTensor>> {
         let mut out = Vec::new();
         for ((_, given), wanted) in self.0.into_iter().zip(wanted) {
+            let random = |seed| {
+                let source = Source::Random(wanted.dtype, wanted.shape.clone(), seed);
+                InputSpec { name: None, source }
+            };
+            let fits = || limits.check(&format!("input '{}'", wanted.name), random(0).bytes().unwrap_or(u64::MAX));
             let tensor = match given {
                 Given::Array(t) => suited(t, wanted),
-                Given::Picture(spec) => spec.load(wanted, images)?,
+                Given::Picture(spec) => {
+                    fits()?;
+                    spec.load(wanted, images)?
+                }
                 Given::Random(seed) => {
-                    let source = Source::Random(wanted.dtype, wanted.shape.clone(), seed);
-                    InputSpec { name: None, source }.array(&wanted.name, None)?
+                    fits()?;
+                    random(seed).array(&wanted.name, None)?
                 }
             };
             wanted.check(&tensor).map_err(|e| Failure::new(format!("input {e}")))?;

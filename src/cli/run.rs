@@ -202,7 +202,7 @@ pub fn run(args: &Args) -> Result {
     makes.truncate(makes.len() - checks.outputs());
     let outputs = Outputs::prepare(&args.outputs, &makes, &images)?;
     let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
-    let tensors = given.load(&takes, &images)?;
+    let tensors = given.load(&takes, &images, &args.limits)?;
     let mut session = Session::new(device, &compiled)?;
     session.select(number)?;
     if args.is_timed() {
@@ -260,7 +260,7 @@ fn in_stages(
     };
     let takes = model.required_inputs().map(takes).collect::<Result<Vec<Wanted>>>()?;
     let images = image_options(args)?.or(ImageOptions::from_metadata(&model.metadata)?);
-    let tensors = given.load(&takes, &images)?;
+    let tensors = given.load(&takes, &images, &args.limits)?;
     let names: Vec<String> = model.graph.outputs.iter().map(|o| o.name.clone()).collect();
     let (metadata, whole) = (model.metadata.clone(), model.graph.name.clone());
     if !args.json {

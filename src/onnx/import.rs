@@ -3,7 +3,7 @@
 use super::functions::inline_local;
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto};
 use super::{Attribute, Dim, Error, Graph, Model, Node, Origin, Structure, ValueInfo};
-use crate::mapped::map_file;
+use crate::mapped::{map_file, release};
 use crate::tensor::pb::{External, decode};
 use crate::tensor::{DType, HostTensor};
 use crate::text::printable;
@@ -29,6 +29,7 @@ impl Model {
             return Err(not_onnx(found.into()));
         }
         let size = bytes.len();
+        let file = bytes.clone();
         let proto = ModelProto::decode(bytes).map_err(|e| {
             let text = e.to_string();
             if text.ends_with("recursion limit reached") {
@@ -41,6 +42,8 @@ impl Model {
             let end = way[way.len().saturating_sub(4)..].join(": ");
             not_onnx(format!("{end}. The file has {size} bytes; if it is an ONNX model it is truncated: copy it again"))
         })?;
+        // Reading the messages brings most pages of the weights between them.
+        release(&file);
         let Some(graph) = proto.graph else {
             return Err(not_onnx("it contains no graph. If it is an ONNX model it is truncated: copy it again".into()));
         };
@@ -64,7 +67,8 @@ impl Model {
             description: proto.doc_string,
             graph_description: graph.doc_string.clone(),
         };
-        let graph = import_graph(&graph, &mut External::new(path)).map_err(invalid)?;
+        let graph = import_graph(graph, &mut External::new(path)).map_err(invalid)?;
+        release(&file);
         let metadata = proto.metadata_props.into_iter().map(|e| (e.key, e.value)).collect();
         let mut model = Model { graph, opsets, metadata, structures, origin };
         model.expand();
@@ -104,7 +108,7 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
 
 type Located = (String, String);
 
-fn import_graph(g: &GraphProto, external: &mut External) -> Result<Graph, Located> {
+fn import_graph(g: GraphProto, external: &mut External) -> Result<Graph, Located> {
     if !g.sparse_initializer.is_empty() {
         return Err(("sparse initializers".into(), "not supported; convert them to dense ones".into()));
     }
@@ -118,7 +122,7 @@ fn import_graph(g: &GraphProto, external: &mut External) -> Result<Graph, Locate
     let info = |v: &super::proto::ValueInfoProto| value_info(&printable(&v.name), v.r#type.as_ref());
     graph.inputs = g.input.iter().map(info).collect::<Result<_, _>>()?;
     graph.outputs = g.output.iter().map(info).collect::<Result<_, _>>()?;
-    graph.nodes = g.node.iter().map(|n| import_node(n, external)).collect::<Result<_, _>>()?;
+    graph.nodes = g.node.into_iter().map(|n| import_node(n, external)).collect::<Result<_, _>>()?;
     Ok(graph)
 }
 
@@ -180,7 +184,7 @@ fn value_info(name: &str, t: Option<&TypeProto>) -> Result<ValueInfo, Located> {
     Ok(ValueInfo { name: name.into(), dtype, shape })
 }
 
-fn import_node(n: &NodeProto, external: &mut External) -> Result<Node, Located> {
+fn import_node(n: NodeProto, external: &mut External) -> Result<Node, Located> {
     let owned = |s: &String| printable(s).into_owned();
     let op = owned(&n.op_type);
     let outputs: Vec<String> = n.output.iter().map(owned).collect();
@@ -190,16 +194,17 @@ fn import_node(n: &NodeProto, external: &mut External) -> Result<Node, Located> 
         format!("{op}_{}", outputs.iter().find(|o| !o.is_empty()).map_or("", |o| o))
     };
     let mut attributes = BTreeMap::new();
-    for a in &n.attribute {
-        let value = attribute(a, external)
-            .map_err(|(what, e)| (format!("node `{name}` ({op}), attribute `{}`{what}", printable(&a.name)), e))?;
-        attributes.insert(owned(&a.name), value);
+    for a in n.attribute {
+        let of = owned(&a.name);
+        let value =
+            attribute(a, external).map_err(|(what, e)| (format!("node `{name}` ({op}), attribute `{of}`{what}"), e))?;
+        attributes.insert(of, value);
     }
     let domain = if n.domain == "ai.onnx" { String::new() } else { owned(&n.domain) };
     Ok(Node { name, op, domain, inputs: n.input.iter().map(owned).collect(), outputs, attributes })
 }
 
-fn attribute(a: &AttributeProto, external: &mut External) -> Result<Attribute, Located> {
+fn attribute(a: AttributeProto, external: &mut External) -> Result<Attribute, Located> {
     let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
     // Files of the first versions leave the type out; then it is told by which field is filled.
     let kind = match a.r#type {
@@ -222,12 +227,12 @@ fn attribute(a: &AttributeProto, external: &mut External) -> Result<Attribute, L
             Some(t) => Attribute::Tensor(decode(t, Some(external)).map_err(|e| (String::new(), e.to_string()))?),
             None => return Err((String::new(), "has no tensor".into())),
         },
-        5 => match &a.g {
-            Some(g) => Attribute::Graph(Box::new(import_graph(g, external).map_err(|(w, e)| (format!(", {w}"), e))?)),
+        5 => match a.g {
+            Some(g) => Attribute::Graph(Box::new(import_graph(*g, external).map_err(|(w, e)| (format!(", {w}"), e))?)),
             None => return Err((String::new(), "has no graph".into())),
         },
-        6 => Attribute::Floats(a.floats.clone()),
-        7 => Attribute::Ints(a.ints.clone()),
+        6 => Attribute::Floats(a.floats),
+        7 => Attribute::Ints(a.ints),
         8 => Attribute::Texts(a.strings.iter().map(text).collect()),
         k => Attribute::Other(k),
     })
@@ -342,5 +347,34 @@ mod tests {
             bytes[at] = value;
             let _ = parse(bytes);
         }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn pages_that_only_reading_brought_are_given_back() {
+        let tensor = |i: usize| TensorProto {
+            name: format!("w{i}"),
+            data_type: 1,
+            dims: vec![8000],
+            raw_data: Some((0..32_000).map(|at| (at * (i + 3) % 251) as u8).collect()),
+            ..TensorProto::default()
+        };
+        let mut proto = ModelProto::decode(&tiny()[..]).unwrap();
+        proto.graph.as_mut().unwrap().initializer.extend((0..64).map(tensor));
+        let path = std::env::temp_dir().join(format!("barewave_pages_{}.onnx", std::process::id()));
+        std::fs::write(&path, proto.encode_to_vec()).unwrap();
+        let model = Model::load(&path).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let of_file = maps.split_once(path.to_str().unwrap()).unwrap().1;
+        let resident = of_file.lines().find_map(|l| l.strip_prefix("Rss:")).unwrap();
+        let kilobytes: usize = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(kilobytes <= 256, "{kilobytes} kB of 2000 stay");
+        assert_eq!(model.graph.initializers["w5"].bytes()[9], 9 * 8);
+    }
+
+    #[test]
+    fn attributes_without_tensors_and_graphs_are_small() {
+        assert!(size_of::<AttributeProto>() <= 256);
     }
 }

@@ -101,10 +101,10 @@ pub struct AttributeProto {
     pub i: Option<i64>,
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub s: Option<Bytes>,
-    #[prost(message, optional, tag = "5")]
-    pub t: Option<TensorProto>,
-    #[prost(message, optional, tag = "6")]
-    pub g: Option<GraphProto>,
+    #[prost(message, optional, boxed, tag = "5")]
+    pub t: Option<Box<TensorProto>>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub g: Option<Box<GraphProto>>,
     #[prost(float, repeated, tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]

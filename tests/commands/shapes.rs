@@ -63,6 +63,15 @@ fn numbers(shape: &[usize]) -> HostTensor {
 }
 
 #[test]
+fn inputs_that_are_made_up_are_bounded() {
+    let dir = Dir::new();
+    let m = dir.model(twice(&["seq", "3"]));
+    let run =
+        ["run", &m, "--device", "emu:gfx1100", "--random-inputs", "--max-memory", "1G", "--dim", "seq=30000000000"];
+    fails(&run, &["input 'x' needs 360000000000 bytes", "--max-memory"]);
+}
+
+#[test]
 fn a_file_serves_the_extents_it_was_compiled_for() {
     let dir = Dir::new();
     let m = dir.model(twice(&["seq", "3"]));

@@ -3,7 +3,7 @@
 use crate::support;
 use crate::support::build::{Builder, int, ints};
 use barewave::graph::{self, Options};
-use barewave::onnx::{Attribute, Model};
+use barewave::onnx::{Attribute, Dim, Model};
 use barewave::tensor::{HostTensor, SplitMix64};
 use std::path::Path;
 
@@ -31,6 +31,34 @@ fn damaged_bytes() {
         }
         assert!(accepted > 0, "{name}: the damage is too great to test anything but the parser");
     }
+}
+
+/// What the compiler makes for each element of an extent is bounded, however large the extent is.
+#[test]
+fn endless_extents() {
+    let long = |b: &mut Builder, shape: &[usize]| {
+        let x = b.input(&vec![1; shape.len()]);
+        let info = b.model.graph.inputs.last_mut().unwrap();
+        info.shape = Some(shape.iter().map(|&n| Dim::Known(n)).collect());
+        x
+    };
+    let error = |mut b: Builder, y: &str| {
+        b.output(y);
+        graph::fuse(&b.model, &Options::default()).unwrap_err().to_string()
+    };
+    let mut b = Builder::new(17, 1);
+    let x = long(&mut b, &[1 << 40]);
+    let first = b.constant(HostTensor::from_i64(&[], &[0]));
+    let parts = b.node("SplitToSequence", &[&x], &[]);
+    let y = b.node("SequenceAt", &[&parts, &first], &[]);
+    let error_of_parts = error(b, &y);
+    assert!(error_of_parts.contains("SplitToSequence") && error_of_parts.contains("at most 65536"), "{error_of_parts}");
+
+    let mut b = Builder::new(23, 1);
+    let x = long(&mut b, &[1, 1, 1 << 17, 4]);
+    let y = b.node("Attention", &[&x, &x, &x], &[("is_causal", int(1))]);
+    let error_of_mask = error(b, &y);
+    assert!(error_of_mask.contains("Attention") && error_of_mask.contains("131072 x 131072"), "{error_of_mask}");
 }
 
 /// Changes numbers of a valid model instead of bytes: every integer attribute and every integer constant in turn becomes
@@ -122,6 +150,8 @@ fn everything() -> Model {
     let y = b.node("Reshape", &[&y, &n], &[("allowzero", int(0))]);
     let n = b.ints(&[2, 4]);
     let parts = b.node_n("Split", &[&y, &n], &[("axis", int(2))], 2);
+    let y = b.node("Concat", &[&parts[1], &parts[0]], &[("axis", int(2))]);
+    let parts = b.node_n("Split", &[&y], &[("axis", int(2)), ("num_outputs", int(2))], 2);
     let y = b.node("Concat", &[&parts[1], &parts[0]], &[("axis", int(2))]);
     let n = b.ints(&[2, 1, 1, 6]);
     let y = b.node("Expand", &[&y, &n], &[]);

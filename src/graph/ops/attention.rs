@@ -125,6 +125,9 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Elements of a causal mask; scores with more are not gone through by kernels either.
+const LARGEST_MASK: usize = (1 << 31) - 1;
+
 /// Adds the given mask, the causal mask and the mask of unused positions to the scores `[b, hk, group, s, t]`.
 fn mask(
     cx: &mut Lowering<'_>,
@@ -164,8 +167,13 @@ fn mask(
     }
     let causal = cx.int("is_causal", 0)? != 0;
     if causal {
-        let seen: Vec<i64> = (0..s * t).map(|i| (i % t <= i / t + past) as i64).collect();
-        let id = cx.add_const("causal mask".into(), HostTensor::from_ints(DType::Bool, &[s, t], &seen));
+        let Some(elements) = s.checked_mul(t).filter(|&n| n <= LARGEST_MASK) else {
+            return Err(Reason::Size(format!("the causal mask of {s} x {t} is too large")));
+        };
+        let mut seen = vec![0u8; elements];
+        seen.chunks_mut(t).enumerate().for_each(|(i, row)| row[..t.min(i + past + 1)].fill(1));
+        let seen = HostTensor::new(DType::Bool, &[s, t], seen).expect("a byte for each element");
+        let id = cx.add_const("causal mask".into(), seen);
         terms.push(Lazy::read(Access::new(id, View::dense(&[s, t])), DType::Bool));
     }
     let used = cx.optional(6);
@@ -273,19 +281,27 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Which keys count, as onnxruntime's masks say it: how many of each sequence, a flag for each key, or one for each query and
-/// key. The result is `[batch, 1, 1 or queries, keys]`; input 1 are the keys, `[batch, keys, ..]` or `[batch, heads, keys, size]`.
+/// Which keys count, as onnxruntime's masks say it: how many of each sequence, perhaps with where they begin, a flag for each key,
+/// or one for each query and key. The result is `[batch, 1, 1 or queries, keys]`; input 1 are the keys, `[batch, keys, ..]` or `[batch, heads, keys, size]`.
 pub(super) fn key_mask(cx: &mut Lowering<'_>) -> Res<()> {
     let m = cx.input(0)?;
     let (dtype, dims) = (cx.dtype(m), cx.result(0));
     let mask = cx.without_base(m);
-    let y = if mask.shape.len() == 1 {
-        let n = dims[3];
+    let y = if let [count] = mask.shape[..] {
+        let (batch, n) = (dims[0], dims[3]);
         let positions: Vec<i64> = (0..n as i64).collect();
         let id = cx.add_const("positions".into(), HostTensor::from_ints(dtype, &[n], &positions));
         let positions = Lazy::read(Access::new(id, View::dense(&[n])), dtype);
-        let lengths = mask.reshaped(&[dims[0], 1, 1, 1]);
-        cx.combine(vec![positions, lengths], &dims, |e, v| e.binary(Binary::Lt, v[0], v[1]))?
+        let numbers = cx.plain_of(mask);
+        let parts = if count == 2 * batch { 2 } else { 1 };
+        let bounds = (0..parts).map(|i| super::layout::sliced(cx, &numbers, &[(0, (i * batch) as i64, 1, batch)]));
+        let bounds = bounds.map(|x| x.reshaped(&[batch, 1, 1, 1])).collect::<Vec<_>>();
+        cx.combine([vec![positions], bounds].concat(), &dims, |e, v| {
+            let before_end = e.binary(Binary::Lt, v[0], v[1]);
+            let Some(&start) = v.get(2) else { return before_end };
+            let behind_start = e.binary(Binary::Le, start, v[0]);
+            e.binary(Binary::And, before_end, behind_start)
+        })?
     } else {
         cx.combine(vec![mask.reshaped(&dims)], &dims, |e, v| e.cast(v[0], DType::Bool))?
     };
@@ -341,8 +357,11 @@ pub(super) fn of_key_mask(cx: &mut Inference<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("keys of shape {}", described(keys))));
     };
     let one = Dim::Known(1);
+    // Ends of keys; ends, then starts; ends, then running sums of the lengths of queries and of keys.
+    let times = |n| batch * &Dim::Known(n);
+    let forms = [times(1), times(2), &times(3) + &Dim::Known(2)];
     let dims = match mask {
-        [n] if !n.differs(batch) => [batch.clone(), one.clone(), one, length.clone()],
+        [n] if forms.iter().any(|form| !n.differs(form)) => [batch.clone(), one.clone(), one, length.clone()],
         [b, t] => [b.clone(), one.clone(), one, t.clone()],
         [b, s, t] => [b.clone(), one, s.clone(), t.clone()],
         [b, h, s, t] => [b.clone(), h.clone(), s.clone(), t.clone()],

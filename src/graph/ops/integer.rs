@@ -376,25 +376,29 @@ pub(super) fn rows(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// MatMul of perhaps transposed factors with a factor: onnxruntime's FusedMatMul.
+/// MatMul of perhaps transposed factors with a factor: onnxruntime's FusedMatMul. A vector is not transposed; it is a matrix of
+/// one row (left) or one column (right), which the result then lacks.
 pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let alpha = cx.float("alpha", 1.0)?;
     let mut factors = Vec::new();
     for (i, (name, batch)) in FLIPS.into_iter().enumerate() {
         let v = cx.input(i)?;
         let r = cx.rank(v);
-        if r < 2 || cx.shape(v).contains(&0) {
+        if r == 0 || cx.shape(v).contains(&0) {
             return Err(Reason::Shape(format!("input {i} has shape {:?}; a matrix is needed", cx.shape(v))));
         }
         let order = factor_order(r, cx.int(name, 0)? != 0, cx.int(batch, 0)? != 0);
         let turned = |view: &View| super::matmul::good(&view.permuted(&order));
         let mut access = cx.operand_if(v, turned);
-        if !turned(&access.view) {
+        if turned(&access.view) {
+            access.view = access.view.permuted(&order);
+        } else {
             let lazy = Lazy::read(Access::new(access.tensor, access.view.permuted(&order)), cx.dtype(v));
-            factors.push(cx.operand_of(lazy, super::matmul::good));
-            continue;
+            access = cx.operand_of(lazy, super::matmul::good);
         }
-        access.view = access.view.permuted(&order);
+        if r == 1 {
+            access.view = access.view.repeated(i, 1);
+        }
         factors.push(access);
     }
     let dtype = cx.dtype(cx.input(0)?);
@@ -406,7 +410,8 @@ pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
         let factor = e.constant(dtype, alpha);
         e.binary(Binary::Mul, v[0], factor)
     })?;
-    cx.set(0, y);
+    let shape = cx.result(0);
+    cx.set(0, y.reshaped(&shape));
     Ok(())
 }
 
@@ -445,9 +450,12 @@ pub(super) fn of_rows(cx: &mut Inference<'_>) -> Res<()> {
 const FLIPS: [(&str, &str); 2] = [("transA", "transBatchA"), ("transB", "transBatchB")];
 
 /// The order in which a factor of rank `r` takes its dimensions: with `batch` the first one comes behind those of the batch, then
-/// with `flipped` the last two change places.
+/// with `flipped` the last two change places. A vector stays as it is.
 fn factor_order(r: usize, flipped: bool, batch: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..r).collect();
+    if r < 2 {
+        return order;
+    }
     if batch {
         order[..r - 1].rotate_left(1);
     }
@@ -458,15 +466,12 @@ fn factor_order(r: usize, flipped: bool, batch: bool) -> Vec<usize> {
 }
 
 pub(super) fn of_fused_matmul(cx: &mut Inference<'_>) -> Res<()> {
-    let side = |i: usize| -> Res<Option<Vec<Dim>>> {
+    let side = |i: usize| -> Res<Vec<Dim>> {
         let dims = cx.dims(cx.input(i)?);
         let (flipped, batch) = FLIPS[i];
-        if dims.len() < 2 {
-            return Ok(None);
-        }
         let order = factor_order(dims.len(), cx.int(flipped, 0)? != 0, cx.int(batch, 0)? != 0);
-        Ok(Some(order.into_iter().map(|d| dims[d].clone()).collect()))
+        Ok(order.into_iter().map(|d| dims[d].clone()).collect())
     };
-    let (Some(a), Some(b)) = (side(0)?, side(1)?) else { return by_lowering(cx) };
+    let (a, b) = (side(0)?, side(1)?);
     cx.give(0, cx.dtype(cx.input(0)?), super::matmul::product_dims(&a, &b)?)
 }

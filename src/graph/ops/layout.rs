@@ -553,7 +553,10 @@ pub(super) fn of_split(cx: &mut Inference<'_>) -> Res<()> {
         Some(s) => s.into_iter().map(Dim::Known).collect(),
         None if cx.optional(1).is_some() => cx.numbers(1, "the split")?,
         None => {
-            let n = cx.int("num_outputs", count as i64)?.max(1);
+            let n = cx.int("num_outputs", count as i64)?;
+            if n != count as i64 {
+                return Err(Reason::attribute("num_outputs", format!("is {n} for {count} outputs")));
+            }
             let each = total.quotient_up(&Dim::Known(n));
             let left = |i: i64| counted(total - &(&each * &Dim::Known(i)));
             let part =

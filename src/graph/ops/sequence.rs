@@ -83,20 +83,27 @@ pub(super) fn length(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Parts that a tensor is split into; each is a value of its own.
+const MOST_PARTS: usize = 1 << 16;
+
 /// Parts of a tensor along an axis; of one element each, which then lose the axis unless it is kept, when no sizes are given.
 pub(super) fn split(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let rank = cx.rank(x);
     let axis = cx.axis(cx.int("axis", 0)?, rank)?;
     let total = cx.shape(x)[axis];
+    let equal = |each: usize| match total.div_ceil(each) {
+        n if n > MOST_PARTS => {
+            Err(Reason::Shape(format!("{total} rows make {n} parts of {each}; at most {MOST_PARTS} are supported")))
+        }
+        n => Ok((0..n).map(|i| each.min(total - i * each)).collect()),
+    };
     let sizes: Vec<usize> = match cx.optional(1) {
-        None => vec![1; total],
+        None => equal(1)?,
         Some(s) => {
             let given = super::source::to_shape(&cx.const_ints(1, "the split")?)?;
             match given[..] {
-                [each] if cx.rank(s) == 0 && each > 0 => {
-                    (0..total.div_ceil(each)).map(|i| each.min(total - i * each)).collect()
-                }
+                [each] if cx.rank(s) == 0 && each > 0 => equal(each)?,
                 _ => given,
             }
         }

@@ -63,10 +63,17 @@ fn write_heads(
         [k, v] = packed(b, &k, 2).try_into().unwrap_or_default();
     }
     if !bias.is_empty() {
-        let parts = b.many("Split", &[bias], 3, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(3))]);
-        q = b.op("Add", &[&q, &parts[0]]);
-        k = b.op("Add", &[&k, &parts[1]]);
-        v = b.op("Add", &[&v, &parts[2]]);
+        // Values may be wider or narrower than queries and keys, which have one width.
+        let (none, all) = (b.ints(&[0]), b.ints(&[i64::MAX]));
+        let width = extent(b, &q, 2);
+        let keys_end = b.op("Add", &[&width, &width]);
+        let mut biased = |x: &str, from: &str, to: &str| {
+            let part = b.op("Slice", &[bias, from, to]);
+            b.op("Add", &[x, &part])
+        };
+        q = biased(&q, &none, &width);
+        k = biased(&k, &width, &keys_end);
+        v = biased(&v, &keys_end, &all);
     }
     let heads = b.int("num_heads", 1);
     let mask = masked(b, &k, padding, added);
@@ -335,13 +342,9 @@ fn group_query(b: &mut Body<'_>) {
         b.op("Where", &[&seen, &bias, &low])
     };
     let mut list: Vec<(&str, Attribute)> = scale(b).into_iter().collect();
-    let softcap = b.float("softcap", 0.0);
-    list.push(("softcap", Attribute::Float(softcap)));
+    list.push(("softcap", Attribute::Float(b.float("softcap", 0.0))));
     let smooth = b.int("smooth_softmax", 0) > 0;
     let y = if smooth || !sinks.is_empty() {
-        if softcap != 0.0 {
-            b.refuse("softcap");
-        }
         let [keys, values, mask] = with_sinks(b, [&all_k, &all_v, &mask], &sinks, !bias.is_empty());
         b.with("Attention", &[&new_q, &keys, &values, &mask], &list)
     } else {
@@ -355,8 +358,8 @@ fn group_query(b: &mut Body<'_>) {
     b.set(2, &all_v);
 }
 
-/// Keys, values and mask with one more key, of which nothing comes: its score is the head's sink, or 0 without sinks. A mask of
-/// numbers is added to scores, another one says which keys are seen.
+/// Keys, values and mask with one more key, of which nothing comes: its score is the head's sink, or 0 without sinks; the
+/// product with it is 0, which no cap changes. A mask of numbers is added to scores, another one says which keys are seen.
 fn with_sinks(b: &mut Body<'_>, [keys, values, mask]: [&str; 3], sinks: &str, added: bool) -> [String; 3] {
     let heads = b.int("num_heads", 1);
     let pads = b.ints(&[0, 0, 0, 0, 0, 0, 1, 0]);

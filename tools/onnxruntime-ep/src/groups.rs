@@ -8,7 +8,8 @@
 //!
 //! What can be compiled is found by compiling: every group is lowered with the shapes that are declared, what is refused is
 //! taken out, and the rest is grouped anew until nothing is refused; then the code is made. Extents that are not declared get
-//! numbers on trial until some fit (heads divide a width, a window lies in a picture), and so do small inputs whose values decide
+//! numbers on trial until some fit (heads divide a width, a window lies in a picture, a mask is as long as a cache and what goes
+//! behind it), and so do small inputs whose values decide
 //! shapes or branches; the code for the real ones is made when they come. An extent is refused only where the operator
 //! itself refuses it or a tensor grows too large, so what passes with some numbers passes with all that the model is for.
 
@@ -21,7 +22,7 @@ use barewave::{Compiler, Shapes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Extents on trial for dimensions that are left open: that of the first dimension (the batch, mostly), that of others.
-/// Then come the model's own numbers.
+/// Then come numbers that extents have by others, and the model's own.
 const TRIALS: [(usize, usize); 8] = [(2, 2), (1, 1), (1, 2), (1, 16), (2, 64), (1, 64), (1, 224), (1, 512)];
 
 /// Elements of inputs whose values may become part of code.
@@ -102,9 +103,10 @@ fn refused(compiler: &Compiler, dtype: Option<DType>, graph: &ReadGraph, group: 
     };
     let attempt = Attempt { compiler, model: &model, group };
     let mut best: Option<(Refused, Shapes)> = None;
-    let own = own_numbers(&model).into_iter().map(|n| (2, n));
-    for trial in TRIALS.into_iter().chain(own) {
-        let (shapes, open) = trial_shapes(&model, trial);
+    let plain = TRIALS.map(|(first, other)| Trial { first, other, apart: None });
+    let own = own_numbers(&model).into_iter().map(|other| Trial { first: 2, other, apart: None });
+    for trial in plain.into_iter().chain(related(&model)).chain(own) {
+        let (shapes, open) = trial_shapes(&model, &trial);
         let found = attempt.with(&shapes);
         if best.as_ref().is_none_or(|(b, _)| found.nodes.len() < b.nodes.len()) {
             best = Some((found, shapes));
@@ -342,19 +344,45 @@ fn own_numbers(model: &Model) -> BTreeSet<usize> {
     all.into_iter().take(MOST_OWN).collect()
 }
 
+/// Extents on trial.
+struct Trial {
+    /// Of first dimensions.
+    first: usize,
+    /// Of others.
+    other: usize,
+    /// Of a symbol that differs from the others.
+    apart: Option<(String, usize)>,
+}
+
+/// Models with more symbols are not tried with a symbol apart.
+const MOST_APART: usize = 4;
+
+/// Trials in which one symbol is one more than the others, or the sum of two: a decoder's mask is as long as its cache and what
+/// goes behind it.
+fn related(model: &Model) -> Vec<Trial> {
+    let later = model.required_inputs().flat_map(|info| info.shape.iter().flat_map(|shape| shape.iter().skip(1)));
+    let symbols: BTreeSet<&str> =
+        later.filter_map(|d| if let Dim::Symbol(s) = d { Some(s.as_str()) } else { None }).collect();
+    if !(2..=MOST_APART).contains(&symbols.len()) {
+        return Vec::new();
+    }
+    let apart = |s: &str, n| Trial { first: 2, other: 2, apart: Some((s.to_string(), n)) };
+    symbols.into_iter().flat_map(|s| [apart(s, 3), apart(s, 4)]).collect()
+}
+
 /// Shapes of all inputs, with trial extents for open dimensions; and whether there are any.
-fn trial_shapes(model: &Model, (first, other): (usize, usize)) -> (Shapes, bool) {
+fn trial_shapes(model: &Model, trial: &Trial) -> (Shapes, bool) {
     let mut shapes = Shapes::default();
-    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut named: BTreeMap<&str, usize> = trial.apart.iter().map(|(s, n)| (s.as_str(), *n)).collect();
     let mut open = false;
     for info in model.required_inputs() {
         let dims = info.shape.iter().flatten().enumerate().map(|(i, d)| {
-            let trial = if i == 0 { first } else { other };
+            let extent = if i == 0 { trial.first } else { trial.other };
             open |= !matches!(d, Dim::Known(_));
             match d {
                 Dim::Known(n) => *n,
-                Dim::Symbol(s) => *named.entry(s).or_insert(trial),
-                Dim::Unknown => trial,
+                Dim::Symbol(s) => *named.entry(s).or_insert(extent),
+                Dim::Unknown => extent,
             }
         });
         shapes.shapes.insert(info.name.clone(), dims.collect());
@@ -398,5 +426,31 @@ mod tests {
         assert_eq!(by_level(&g, &[0, 2].into()), [vec![0], vec![2]]);
         // A foreign start.
         assert_eq!(by_level(&g, &[1, 2].into()), [vec![1, 2]]);
+    }
+
+    /// A mask is as long as a cache with one more behind it.
+    #[test]
+    fn extents_that_others_decide_are_found() {
+        let mut g = graph(&[(&["past", "new"], "keys"), (&["keys"], "ones"), (&["ones", "mask"], "y")]);
+        let axis = |n| BTreeMap::from([("axis".to_string(), Attribute::Int(n))]);
+        for (node, (op, attributes)) in
+            g.nodes.iter_mut().zip([("Concat", axis(1)), ("Sign", BTreeMap::new()), ("Concat", axis(0))])
+        {
+            (node.node.op, node.node.attributes) = (op.into(), attributes);
+        }
+        let symbol = |s: &str| Dim::Symbol(s.into());
+        let shapes = [("past", symbol("past")), ("new", Dim::Known(1)), ("mask", symbol("total"))];
+        let given = shapes.map(|(name, extent)| (name, [Dim::Known(2), extent]));
+        let made = ["keys", "ones", "y"].map(|name| (name, [Dim::Unknown, Dim::Unknown]));
+        for (name, shape) in given.into_iter().chain(made) {
+            let shape = Some(shape.to_vec());
+            let info = ValueInfo { name: name.into(), dtype: Some(DType::F32), shape };
+            g.values.insert(name.into(), Value::Tensor(info));
+        }
+        g.outputs.push("y".into());
+        g.opsets.insert(String::new(), 18);
+        let compiler = Compiler::new(barewave_isa::Target::GFX1100, Default::default());
+        let (groups, reasons) = choose(&compiler, None, &g, (0..3).collect());
+        assert_eq!((groups, reasons), (vec![vec![0, 1, 2]], Reasons::new()));
     }
 }

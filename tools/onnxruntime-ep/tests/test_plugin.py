@@ -317,6 +317,28 @@ def test_values_that_decide_shapes():
         assert same(session.run(None, feeds), judge.run(None, feeds))
 
 
+def test_extents_that_others_decide():
+    """A mask as long as a cache and what goes behind it, whose elements are looked up by their places."""
+    nodes = [
+        helper.make_node("Concat", ["past", "new"], ["keys"], axis=1),
+        helper.make_node("Shape", ["keys"], ["length"], start=1),
+        helper.make_node("Squeeze", ["length"], ["n"]),
+        helper.make_node("Range", ["zero", "n", "one"], ["places"]),
+        helper.make_node("Reshape", ["mask", "flat"], ["flags"]),
+        helper.make_node("Gather", ["flags", "places"], ["seen"]),
+        helper.make_node("Mul", ["keys", "seen"], ["y"]),
+    ]
+    inputs = [tensor("past", [2, "past"]), tensor("new", [2, "new"]), tensor("mask", [1, "total"])]
+    numbers = {"zero": np.array(0), "one": np.array(1), "flat": np.array([-1])}
+    m = model(nodes, inputs, [tensor("y", [2, "total"])], [numpy_helper.from_array(a, k) for k, a in numbers.items()])
+    session, judge = ours(m), cpu(m)
+    rng = np.random.default_rng(1)
+    for past, new in [(3, 1), (5, 1), (2, 4)]:
+        shapes = {"past": (2, past), "new": (2, new), "mask": (1, past + new)}
+        feeds = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+        assert same(session.run(None, feeds), judge.run(None, feeds))
+
+
 def test_branches():
     def branch(op, name):
         out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])
