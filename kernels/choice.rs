@@ -140,6 +140,8 @@ pub(super) struct Round {
     pub bare: f64,
     /// Cycles of a round whose loads must not reach behind the ends of lines, over those of others.
     pub ending: f64,
+    /// There are no registers for what these bring.
+    pub crowded: bool,
 }
 
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.

@@ -171,7 +171,7 @@ pub(super) const LOAD: u32 = 20;
 const ASKED: u32 = 8;
 const ASKED_IN_SHADOW: u32 = 2;
 pub(super) const REST: u32 = 2000;
-const FURTHER: u32 = 600;
+pub(super) const FURTHER: u32 = 600;
 
 /// How a depth is read. Loads of whole rounds need not ask where it ends, and take what lies together wherever lines begin: they do
 /// not reach its end. What is left over is read element by element, or as lines allow, in rounds of the least depth.

@@ -22,6 +22,7 @@ use crate::mir::{
     Builder, MInst, Opnd, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers, scaled_instruction,
     sparse_instruction, sparse_modifiers,
 };
+use barewave_isa::matrix::Layout::Wmma11;
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
 
@@ -85,7 +86,13 @@ const TILES: &[(usize, [u32; 4])] = &[
 /// Depths of a tile: multiples of 32 bytes of k, at least 8 of them. The deepest, which are first of equals, are for those that spread what
 /// they load among the products, and load little.
 const DEEPEST: u32 = 8;
-const DEPTHS: [u32; 4] = [DEEPEST, 1, 2, 4];
+const DEPTHS: [u32; 4] = [DEEPEST, 1, LEAST, 4];
+
+/// What products take more on RDNA3 for each further least depth: fewer waves have room beside each other. Fitted.
+const DEEPER: f64 = 0.04;
+
+/// The least depth of tiles of narrow elements.
+const LEAST: u32 = 2;
 
 /// So many dwords of a tile that a workitem loads, at most, of those that are deepest.
 const FEW_LOADED: u32 = 32;
@@ -154,7 +161,7 @@ pub(super) fn candidates(
             continue;
         }
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, buffers: 1, form: Form::Matrix(form) };
-        if depth == DEEPEST && !(spread && loaded_words(&tile, e) <= FEW_LOADED) {
+        if depth == DEEPEST && !(spread && loaded_words(&tile, e, |l| l.within) <= FEW_LOADED) {
             continue;
         }
         for tile in tile.ways_to_come(e) {
@@ -172,7 +179,9 @@ pub(super) fn candidates(
             // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
             // rounds with two.
             let groups = e.batches * e.m.div_ceil(tile_m as usize) * e.n.div_ceil(tile_n as usize);
-            let few = e.k <= FEW_ROUNDS * k as usize && groups >= 2 * target.cus() as usize;
+            // RDNA3 has no other use for what it takes to hold lines along the depth a round longer: they are stored as they come.
+            let stored = depth == LEAST && e.deep == (true, true) && target.info().wmma == Some(Wmma11);
+            let few = (stored || e.k <= FEW_ROUNDS * k as usize) && groups >= 2 * target.cus() as usize;
             let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
             // Pieces of lines take the first level longer than is waited for with one.
             let few = few && !tile.is_transposed(0) && !tile.is_transposed(1);
@@ -279,10 +288,10 @@ fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
     [(tile.m, e.deep.0), (tile.n, e.deep.1)].map(|(width, deep)| if deep { width } else { width.next_power_of_two() })
 }
 
-/// Dwords that a workitem loads for a tile.
-fn loaded_words(tile: &Tile, e: &Extents) -> u32 {
+/// Registers of a workitem for what it loads of a tile by loads of so many elements at most: each has one at least.
+fn loaded_words(tile: &Tile, e: &Extents, together: impl Fn(Together) -> u32) -> u32 {
     let widths = loaded_widths(tile, e);
-    let bytes = |o: usize| if e.loads[o].within == 1 { tile.types.bytes().max(4) } else { tile.types.bytes() };
+    let bytes = |o: usize| tile.types.bytes().max(4 / together(e.loads[o]).clamp(1, 4));
     let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k * bytes(o)).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
     (cells / 4 + words) / tile.threads()
@@ -322,7 +331,13 @@ impl MatrixForm {
         let pieces = if in_turn { tile.in_pieces(e) } else { Pieces::default() };
         let of_all = f64::from(down * across) / f64::from(tile.k) * machine.issue;
         let packing = tile.packing(machine, e) + pieces.packed * of_all;
-        let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy + packing;
+        let least = LEAST * 8.max(32 / types.bytes());
+        let deeper = match in_turn && target.info().wmma == Some(Wmma11) {
+            true => f64::from(tile.k.saturating_sub(least)) / f64::from(least) * DEEPER,
+            false => 0.0,
+        };
+        let products = f64::from(tile.m * tile.n) / (side * side * f64::from(self.depth())) * busy * (1.0 + deeper);
+        let products = products + packing;
         let [held_m, held_n] = e.held(bytes);
         let read = f64::from(tile.m / down) * held_m + f64::from(tile.n / across) * held_n;
         let reads = read * f64::from(down * across) * bytes / machine.lds;
@@ -371,7 +386,9 @@ impl MatrixForm {
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
         let turned = if in_turn && e.deep == (false, false) { 8 } else { 0 };
         let others = if in_turn && tile.buffers == 1 { 8 } else { 16 };
-        let vgprs = sums + read + loaded_words(tile, e) * loads + turned + others;
+        let vgprs =
+            |together: fn(Together) -> u32| sums + read + loaded_words(tile, e, together) * loads + turned + others;
+        let (vgprs, to_the_end) = (vgprs(|l| l.within), vgprs(|l| l.to_the_end));
         Round {
             waves: down * across,
             products,
@@ -386,6 +403,7 @@ impl MatrixForm {
             behind: 0.0,
             bare,
             ending: pieces.ending * f64::from(matmul::LOAD),
+            crowded: to_the_end > t.named_vgprs(),
         }
     }
 

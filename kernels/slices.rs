@@ -188,6 +188,7 @@ impl Sliced {
             behind,
             bare: 0.0,
             ending: 0.0,
+            crowded: false,
         }
     }
 

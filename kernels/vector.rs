@@ -84,6 +84,7 @@ pub(super) fn candidates(
                 behind: 0.0,
                 bare: 0.0,
                 ending: 0.0,
+                crowded: false,
             },
         )
     };

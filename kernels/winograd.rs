@@ -219,6 +219,7 @@ fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
             behind: 0.0,
             bare: 0.0,
             ending: 0.0,
+            crowded: false,
         };
         (tile, round)
     };

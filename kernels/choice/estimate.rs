@@ -60,6 +60,9 @@ const LATENCIES: f64 = 0.6;
 const FIRST: f64 = 0.5;
 const FIRST_QUEUED: f64 = 0.25;
 
+/// Rounds of a rest behind its first one, at most.
+const FEW_FURTHER: u32 = 3;
+
 /// What L2 gives over what kernels that stream get, and the bytes of parts of sums that go to memory over their size: those that L2 still
 /// has do not, where it is one; several dies write all of them and read them again from behind it. Fitted.
 const FROM_L2: f64 = 1.12;
@@ -430,6 +433,11 @@ impl Machine {
             let ending = results as f64 / (f64::from(self.target.cus()) * slots);
             clocks += ending.max(1.0) * self.expressed(e, round);
         }
+        // Rounds whose loads would see the end have no registers for that: it is certain that there are enough of them for a rest.
+        if round.crowded && round.ending * (own as f64 - 2.0) <= f64::from(matmul::REST + FEW_FURTHER * matmul::FURTHER)
+        {
+            clocks = f64::INFINITY;
+        }
         // Transposing loads know no end of the depth.
         if own * count != rounds && (tile.is_transposed(0) || tile.is_transposed(1)) {
             clocks = f64::INFINITY;
@@ -505,7 +513,7 @@ impl Machine {
     /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
     fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
         let sliced = matches!(tile.form, Form::Sliced(_));
-        if !e.shares || sliced || is_narrow(tile) && !has_matrix_shadow(self.target) {
+        if !e.shares || sliced || round.crowded || is_narrow(tile) && !has_matrix_shadow(self.target) {
             return None;
         }
         let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;

@@ -309,8 +309,8 @@ fn ways_of_little_products() {
 fn lines_that_come_one_by_one() {
     for (i, target) in TARGETS.into_iter().enumerate() {
         for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
-            for (l, [m, n]) in [[1, 5], [3, 9], [7, 1]].into_iter().enumerate() {
-                let product = Product { extents: [1, m, n, 512 - 3 * l], turned: [true, false], dtype };
+            for (l, [m, n]) in [[1, 5], [3, 9], [7, 1], [384, 154]].into_iter().enumerate() {
+                let product = Product { extents: [1, m, n, [512, 509, 506, 1024][l]], turned: [true, false], dtype };
                 let chip = Target::parse(target).unwrap();
                 let compiled = Compiler::new(chip, Default::default()).compile_graph(&product.graph(1).0).unwrap();
                 let spills: u32 = compiled.stats().iter().map(|k| k.spills).sum();
@@ -323,23 +323,31 @@ fn lines_that_come_one_by_one() {
     }
 }
 
-/// A product for each compute unit that fills the largest tiles: those that are no power of two, and those of which LDS holds one.
-/// Of few rounds where many workgroups wait: RDNA3 has one buffer in LDS then.
+/// Of few rounds where many workgroups wait, or of lines along the depth: RDNA3 has one buffer in LDS then.
 #[test]
 fn few_rounds_of_many_tiles() {
     for (i, (target, batches)) in [("gfx1102", 40), ("gfx1100", 104), ("gfx1151", 48)].into_iter().enumerate() {
         for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
             for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
-                let depth = [64, 100, 39, 128][(i + j + l) % 4];
+                // Of lines along the depth it has one of many rounds too.
+                let depth =
+                    if turned == [false, true] { [330, 517, 256][j] } else { [64, 100, 39, 128][(i + j + l) % 4] };
                 let (m, n) = [(136, 72), (70, 131), (129, 66)][(j + l) % 3];
                 if drawn(&format!("{target} {dtype} {turned:?} {depth}")) {
                     Product { extents: [batches, m, n, depth], turned, dtype }.check(target, i as u64 + 3, 7);
                 }
             }
         }
+        let product = Product { extents: [1, 2048, 1536, 1024], turned: [false, true], dtype: DType::F16 };
+        let (graph, chip) = (product.graph(1).0, Target::parse(target).unwrap());
+        let [m, n, k] = considered(&graph, chip).candidates[0].tile;
+        let compiled = Compiler::new(chip, Default::default()).compile_graph(&graph).unwrap();
+        let lds = compiled.stats()[0].lds;
+        assert!(lds < 2 * 2 * (m + n) * k, "{target}: {lds} bytes for {m}x{n}x{k}");
     }
 }
 
+/// A product for each compute unit that fills the largest tiles: those that are no power of two, and those of which LDS holds one.
 #[test]
 fn tiles_that_fill_a_device() {
     let (plain, turned, both, left) = ([false, false], [false, true], [true, true], [true, false]);
