@@ -196,8 +196,7 @@ pub(super) fn candidates(
                 continue;
             }
             let round = form.round(target, &tile, machine, e, (lds, spread));
-            let accumulated = if form.sums_are_apart(target, &tile) { tile.sums() } else { 0 };
-            if machine.holds(&round, accumulated) {
+            if machine.holds(&round, form.accumulated(target, &tile)) {
                 found.push((tile, round));
             }
         }
@@ -403,7 +402,7 @@ impl MatrixForm {
             behind: 0.0,
             bare,
             ending: pieces.ending * f64::from(matmul::LOAD),
-            crowded: to_the_end > t.named_vgprs(),
+            crowded: !machine.reaches(to_the_end, self.accumulated(target, tile)),
         }
     }
 
@@ -561,6 +560,11 @@ impl MatrixForm {
         let slot = target.op(self.instruction).and_then(|i| i.dsts.first());
         let has = |class: Class| slot.is_some_and(|s| s.class.contains(class));
         has(Class::AGPR) && (!has(Class::VGPR) || tile.sums() > MANY_SUMS)
+    }
+
+    /// Sums of a workitem that are there.
+    fn accumulated(&self, target: Target, tile: &Tile) -> u32 {
+        if self.sums_are_apart(target, tile) { tile.sums() } else { 0 }
     }
 
     /// Registers for the sums, of the class that the instruction adds to.

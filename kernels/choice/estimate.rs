@@ -263,9 +263,14 @@ impl Machine {
     /// Whether a compute unit has the LDS of a workgroup, and its instructions reach the registers of a workitem, of which so many are
     /// sums in accumulation registers of the same file.
     pub fn holds(&self, round: &Round, accumulated: u32) -> bool {
+        self.reaches(round.vgprs, accumulated) && round.lds <= self.target.info().lds_bytes
+    }
+
+    /// Whether instructions reach so many registers of a workitem, of which so many are sums in accumulation registers of the same file.
+    pub fn reaches(&self, vgprs: u32, accumulated: u32) -> bool {
         let t = self.target.info();
         let apart = if t.unified_agprs { t.max_agprs.min(accumulated) } else { 0 };
-        round.vgprs <= t.named_vgprs() + apart && round.lds <= t.lds_bytes
+        vgprs <= t.named_vgprs() + apart
     }
 
     /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds. Of a file that vector and
