@@ -250,9 +250,13 @@ impl Tile {
             let held = f64::from(self.k * width * bytes) / f64::from(self.threads());
             let loads = self.loads(e, o, e.loads[o].within);
             all.loads += (f64::from(loads) - held / f64::from(WIDEST)).max(0.0);
-            if !deep || e.loads[o] == Together::ONE {
-                all.packed += held / 4.0 * f64::from(4 / bytes - 1);
-            }
+            // Of elements that come one by one each but the first of a word is put beside others; words of lines along the width are turned in steps.
+            let packed = match deep {
+                _ if e.loads[o] == Together::ONE => 4 / bytes - 1,
+                true => 0,
+                false => (4 / bytes).ilog2(),
+            };
+            all.packed += held / 4.0 * f64::from(packed);
             all.ending += f64::from(self.loads(e, o, e.loads[o].to_the_end).saturating_sub(loads));
         }
         all

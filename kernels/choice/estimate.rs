@@ -10,6 +10,7 @@ use crate::kernels::matrix::MatrixForm;
 use crate::kernels::regroup::Rows;
 use crate::kernels::rounds::is_narrow;
 use crate::kernels::shares;
+use crate::kernels::split;
 use crate::kernels::tile::{Form, Tile};
 use crate::mir::Type;
 use barewave_isa::matrix::Layout;
@@ -73,6 +74,9 @@ const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
 /// shares, whose workgroups end at different times, what reading takes over that rate, and the part of it all which is behind everything else. Fitted.
 const ADDING: f64 = 0.78;
 const ON_THE_WAY: f64 = 28.0;
+/// Registers of a workitem beside its sums and what is on its way, for which sums of the largest tiles leave little room: a load at least. Fitted.
+const BESIDE_SUMS: u32 = 24;
+const ONE_LOAD: f64 = 4.0;
 const READING: f64 = 1.14;
 const ADDING_SHARES: f64 = 0.4;
 
@@ -432,8 +436,11 @@ impl Machine {
             }
             // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
             let adding = results.div_ceil(self.target.cus() as usize) as f64;
+            let most = f64::from(split::IN_FLIGHT);
+            let room = self.target.info().named_vgprs().saturating_sub(tile.sums() + BESIDE_SUMS);
+            let on_the_way = ON_THE_WAY * f64::from(room).clamp(ONE_LOAD, most) / most;
             clocks +=
-                ADDING * edges + adding * tile_bytes * count as f64 / self.l1.min(f64::from(round.waves) * ON_THE_WAY);
+                ADDING * edges + adding * tile_bytes * count as f64 / self.l1.min(f64::from(round.waves) * on_the_way);
             // Those of a compute unit end at different times.
             let ending = results as f64 / (f64::from(self.target.cus()) * slots);
             clocks += ending.max(1.0) * self.expressed(e, round);
