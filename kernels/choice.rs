@@ -323,6 +323,8 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, 
     let machine = Machine::of(target);
     let mut all = timed(&machine, types, e, min_n);
     all.extend(method.into_iter().flat_map(|m| m.ways(&machine)));
+    // Others are not taken, even where somebody asks for them.
+    all.retain(|way| way.0.is_finite());
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut out: Vec<Candidate> = Vec::new();
     for (clocks, t, s) in all {
