@@ -74,11 +74,13 @@ const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
 /// shares, whose workgroups end at different times, what reading takes over that rate, and the part of it all which is behind everything else. Fitted.
 const ADDING: f64 = 0.78;
 const ON_THE_WAY: f64 = 28.0;
-/// Registers of a workitem beside its sums and what is on its way, for which sums of the largest tiles leave little room: a load at least. Fitted.
-const BESIDE_SUMS: u32 = 24;
-const ONE_LOAD: f64 = 4.0;
 const READING: f64 = 1.14;
 const ADDING_SHARES: f64 = 0.4;
+
+/// Registers of a workitem that adds parts, beside its sums and what is on its way (fitted); and what is on its way at least, as sums of the
+/// largest tiles leave room for no more: a load's four.
+const BESIDE_SUMS: u32 = 24;
+const ONE_LOAD: f64 = 4.0;
 
 /// More workgroups of a compute unit hide no more of each other.
 const MOST_TOGETHER: f64 = 12.0;
