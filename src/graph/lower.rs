@@ -63,6 +63,8 @@ pub(crate) struct Lowering<'m> {
     pub(super) orders: Vec<(ops::Indices, ops::Order)>,
     /// The node being lowered.
     pub(super) current: usize,
+    /// How many nodes were lowered so far; one in the body of a loop counts in each round.
+    pub(super) laid_out: usize,
     /// In a survey: what became of the nodes so far.
     outcomes: Option<Vec<(u32, Outcome)>>,
 }
@@ -132,6 +134,7 @@ impl<'m> Lowering<'m> {
             norms: Norms::default(),
             orders: Vec::new(),
             current: 0,
+            laid_out: 0,
             outcomes: None,
         }
     }
@@ -177,6 +180,7 @@ impl<'m> Lowering<'m> {
         let outside = self.current;
         for &i in nodes {
             self.current = i as usize;
+            self.laid_out += 1;
             let node = &resolved.nodes[i as usize];
             if self.norms.hides(i) {
                 self.outcomes.iter_mut().for_each(|list| list.push((i, Outcome::Lowered)));
@@ -207,12 +211,29 @@ impl<'m> Lowering<'m> {
         Ok(())
     }
 
-    /// In a survey: lowers a node, unless inference refused it. Nodes with graphs inside are looked at with what is in them.
+    /// In a survey: lowers a node, unless inference refused it. Nodes with graphs inside are looked at with what is in them; inference
+    /// goes past those that read what it does not know, and past what reads their results, for which it is made up here.
     fn lower_inferred(&mut self, i: u32) -> Res<()> {
+        let node = self.node();
         match self.inference.refused(i) {
-            Some(reason) if self.node().branches.is_empty() => Err(reason.clone()),
-            _ => self.lower_node(),
+            Some(reason) if node.branches.is_empty() => return Err(reason.clone()),
+            _ => {}
         }
+        let wanted = || node.outputs.iter().enumerate().filter_map(|(k, o)| Some((k, (*o)?)));
+        if node.branches.is_empty() && wanted().any(|(k, _)| self.inference.result(i as usize, k).is_none()) {
+            self.infer(&[i]).map_err(|(_, reason)| reason)?;
+            if let Some(reason) = self.inference.refused(i) {
+                return Err(reason.clone());
+            }
+        }
+        self.lower_node()?;
+        for (_, o) in wanted() {
+            if let (None, Some(value)) = (self.inference.fact(o), &self.values[o.index()]) {
+                let fact = Fact::of_value(value);
+                self.inference.learn(o, Some(fact));
+            }
+        }
+        Ok(())
     }
 
     fn lower_node(&mut self) -> Res<()> {

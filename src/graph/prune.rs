@@ -12,6 +12,8 @@ pub(crate) fn prune(graph: &mut FusedGraph) {
     for (i, step) in graph.steps.iter().enumerate().rev() {
         if step.written().any(|t| read[t.index()]) {
             keep[i] = true;
+            // All that it writes is there, read or not.
+            step.written().for_each(|t| read[t.index()] = true);
             each_read(step, |t| read[t.index()] = true);
         }
     }

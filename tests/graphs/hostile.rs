@@ -3,8 +3,10 @@
 use crate::support;
 use crate::support::build::{Builder, int, ints};
 use barewave::graph::{self, Options};
-use barewave::onnx::{Attribute, Dim, Model};
-use barewave::tensor::{HostTensor, SplitMix64};
+use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
+use barewave::tensor::{DType, HostTensor, SplitMix64};
+use barewave::{Compiler, compile};
+use barewave_isa::Target;
 use std::path::Path;
 
 fn files() -> Vec<(String, Vec<u8>)> {
@@ -63,6 +65,62 @@ fn endless_extents() {
 
 /// Changes numbers of a valid model instead of bytes: every integer attribute and every integer constant in turn becomes
 /// something extreme.
+/// A Loop of so many rounds that carries one value, by the nodes that the closure adds to its body.
+fn loop_of(b: &mut Builder, rounds: i64, start: &str, round: impl FnOnce(&mut Builder, &str) -> String) -> String {
+    let most = b.constant(HostTensor::from_i64(&[], &[rounds]));
+    let depth = b.model.graph.nodes.len();
+    let [number, go, state] = ["number", "go", "state"].map(|what| format!("{what}_{most}"));
+    let result = round(b, &state);
+    let again = b.node("Identity", &[&go], &[]);
+    let info = |name: &str, dtype| ValueInfo { name: name.into(), dtype, shape: None };
+    let body = Graph {
+        nodes: b.model.graph.nodes.split_off(depth),
+        inputs: vec![info(&number, Some(DType::I64)), info(&go, Some(DType::Bool)), info(&state, Some(DType::F32))],
+        outputs: vec![info(&again, None), info(&result, None)],
+        ..Graph::default()
+    };
+    b.node("Loop", &[&most, "", start], &[("body", Attribute::Graph(Box::new(body)))])
+}
+
+/// A loop that is too long is refused by what its first round takes, not when all of that is laid out.
+#[test]
+fn endless_rounds() {
+    let error = |make: &dyn Fn(&mut Builder, &str) -> String| {
+        let mut b = Builder::new(17, 5);
+        let x = b.input(&[2]);
+        let y = make(&mut b, &x);
+        b.output(&y);
+        graph::fuse(&b.model, &Options::default()).unwrap_err().to_string()
+    };
+    let twice = |b: &mut Builder, v: &str| b.node("Add", &[v, v], &[]);
+    let one = error(&|b, x| loop_of(b, 1 << 40, x, twice));
+    assert!(one.contains("1099511627776 rounds of"), "{one}");
+    let nested = error(&|b, x| loop_of(b, 3000, x, |b, v| loop_of(b, 3001, v, twice)));
+    assert!(nested.contains("3000 rounds of"), "{nested}");
+}
+
+/// What is missing is told of models whose branches read what is missing too.
+#[test]
+fn a_branch_that_is_not_taken_reads_what_is_not_supported() {
+    let mut b = Builder::new(18, 7);
+    let x = b.input(&[2, 4]);
+    let lost = b.node("Frobnicate", &[&x], &[]);
+    let condition = b.constant(HostTensor::from_ints(DType::Bool, &[], &[1]));
+    let mut branch = |op: &str, inputs: &[&str]| {
+        let y = b.node(op, inputs, &[]);
+        let nodes = vec![b.model.graph.nodes.pop().unwrap()];
+        let outputs = vec![ValueInfo { name: y, dtype: None, shape: None }];
+        Attribute::Graph(Box::new(Graph { nodes, outputs, ..Graph::default() }))
+    };
+    let (taken, other) = (branch("Relu", &[&x]), branch("Add", &[&x, &lost]));
+    let y = b.node("If", &[&condition], &[("then_branch", taken), ("else_branch", other)]);
+    let halves = b.node_n("Split", &[&y], &[("axis", int(1)), ("num_outputs", int(2))], 2);
+    [&halves[1], &lost].iter().for_each(|o| b.output(o));
+    let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+    let error = compiler.fuse(&b.model, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("Frobnicate") && !error.contains("Split"), "{error}");
+}
+
 #[test]
 fn extreme_numbers() {
     let extremes = [i64::MIN, -1_000_000, -1, 0, 1, 2, 7, 1 << 20, 1 << 40, i64::MAX];

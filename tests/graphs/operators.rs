@@ -44,6 +44,29 @@ fn top_k_of_equal_elements_takes_the_first() {
     }
 }
 
+/// Who reads the elements need not read where they were, and the other way round.
+#[test]
+fn top_k_of_which_one_output_is_read() {
+    for (shape, k, read) in [(vec![2, 5, 8], 3, 0), (vec![2, 5, 8], 3, 1), (vec![5, 1], 1, 0), (vec![3, 300], 7, 0)] {
+        let mut b = Builder::new(17, 11);
+        let x = b.input(&shape);
+        let count = b.ints(&[k]);
+        let both = b.node_n("TopK", &[&x, &count], &[], 2);
+        let y = b.node("Neg", &[&both[read]], &[]);
+        b.output(&y);
+        let n = shape[shape.len() - 1];
+        let data = b.inputs[0].to_f64();
+        let wanted = data.chunks(n).flat_map(|line| {
+            let mut order: Vec<usize> = (0..n).collect();
+            order.sort_by(|p, q| line[*q].total_cmp(&line[*p]).then(p.cmp(q)));
+            order.truncate(k as usize);
+            order.into_iter().map(|i| if read == 0 { -line[i] } else { -(i as f64) }).collect::<Vec<_>>()
+        });
+        let wanted: Vec<f64> = wanted.collect();
+        close(&outputs(&b, "one of two", 0.0)[0].to_f64(), &wanted, 0.0, "one of two");
+    }
+}
+
 #[test]
 fn scatters_replace_add_and_bound() {
     for reduction in ["none", "add", "mul", "max", "min"] {

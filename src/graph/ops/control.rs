@@ -11,8 +11,9 @@ use crate::graph::lower::{Lowering, Value, qualified, splat};
 use crate::graph::resolve::{Branch, ValueId};
 use crate::onnx::{Attribute, Dim, ValueInfo};
 use crate::tensor::HostTensor;
+use std::collections::BTreeSet;
 
-/// A loop is not laid out for more nodes than this.
+/// More nodes than this are not laid out for loops.
 const MOST_NODES: usize = 200_000;
 
 /// The graph in an attribute.
@@ -52,26 +53,57 @@ pub(super) fn if_(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Refuses loops that would not end or fill the memory.
-pub(super) fn check_rounds(cx: &Lowering<'_>, rounds: usize, nodes: usize) -> Res<()> {
-    if rounds.saturating_mul(nodes.max(1)) > MOST_NODES {
-        return Err(Reason::Rounds(format!(
-            "{rounds} rounds of {nodes} nodes; at most {MOST_NODES} nodes are laid out for a {}",
-            cx.node().node.op
-        )));
-    }
-    Ok(())
+/// The rounds of a loop as they are laid out, of which there may not be too many.
+pub(super) struct Rounds {
+    /// Nodes that were laid out before the first round.
+    before: usize,
+    done: usize,
 }
 
-/// One round of a loop: its parameters are given values, its nodes lowered, its outputs returned.
-pub(super) fn round(cx: &mut Lowering<'_>, branch: &Branch<'_>, parameters: Vec<Value>) -> Res<Vec<Value>> {
-    cx.forget(branch);
-    for (&p, value) in branch.parameters.iter().zip(parameters) {
-        cx.bind(p, value);
+impl Rounds {
+    pub fn of(cx: &Lowering<'_>) -> Rounds {
+        Rounds { before: cx.laid_out, done: 0 }
     }
-    lower(cx, branch, "body")?;
-    // What a later round computes must not change it: kernels that are not emitted yet are emitted now.
-    Ok(branch.outputs.iter().map(|&v| cx.settled(v)).collect())
+
+    /// Refuses a loop of at least `rounds` rounds in all that would not end or fill the memory, by what a round has taken so far,
+    /// loops inside of it too.
+    pub fn check(&self, cx: &Lowering<'_>, body: &Branch<'_>, rounds: usize) -> Res<()> {
+        let nodes = (cx.laid_out - self.before).checked_div(self.done).unwrap_or(body.nodes.len()).max(1);
+        let more = rounds.saturating_sub(self.done).saturating_mul(nodes);
+        if more.saturating_add(cx.laid_out) > MOST_NODES {
+            let op = &cx.node().node.op;
+            return Err(Reason::Rounds(format!(
+                "{rounds} rounds of {nodes} nodes; at most {MOST_NODES} nodes are laid out for a {op}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// One round: the body's parameters are given values, its nodes lowered, its outputs returned.
+    pub fn lower(&mut self, cx: &mut Lowering<'_>, body: &Branch<'_>, parameters: Vec<Value>) -> Res<Vec<Value>> {
+        cx.forget(body);
+        for (&p, value) in body.parameters.iter().zip(parameters) {
+            cx.bind(p, value);
+        }
+        lower(cx, body, "body")?;
+        self.done += 1;
+        // What a later round computes must not change it: kernels that are not emitted yet are emitted here.
+        Ok(body.outputs.iter().map(|&v| cx.settled(v)).collect())
+    }
+}
+
+/// True if neither the number of a round nor what rounds carry decides whether a Loop goes on: what one round tells is so for all.
+fn is_steady(cx: &Lowering<'_>, body: &Branch<'_>) -> bool {
+    let mut depends: BTreeSet<ValueId> = body.parameters.iter().copied().collect();
+    // The parameter that says that it goes on is true in each round.
+    body.parameters.get(1).map(|flag| depends.remove(flag));
+    for &i in &body.nodes {
+        let node = cx.resolved_node(i);
+        if !node.branches.is_empty() || node.inputs.iter().flatten().any(|v| depends.contains(v)) {
+            depends.extend(node.outputs.iter().flatten());
+        }
+    }
+    body.outputs.first().is_some_and(|again| !depends.contains(again))
 }
 
 /// Values one after the other along a new dimension.
@@ -135,21 +167,22 @@ pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let mut carried: Vec<Value> = (2..states + 2).map(|i| cx.input(i).map(|v| cx.settled(v))).collect::<Res<_>>()?;
     let mut scanned: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len() - states - 1];
-    let mut done = 0;
-    while go && most.is_none_or(|m| done < m) {
-        check_rounds(cx, done + 1, body.nodes.len())?;
-        let number = HostTensor::from_i64(&[], &[done as i64]);
+    let mut rounds = Rounds::of(cx);
+    let steady = is_steady(cx, body);
+    while go && most.is_none_or(|m| rounds.done < m) {
+        let known = if steady && rounds.done > 0 { most.unwrap_or(usize::MAX) } else { rounds.done + 1 };
+        rounds.check(cx, body, known)?;
+        let number = HostTensor::from_i64(&[], &[rounds.done as i64]);
         let flag = HostTensor::from_ints(crate::tensor::DType::Bool, &[], &[1]);
         let mut parameters = vec![Value::Const(number), Value::Const(flag)];
         parameters.append(&mut carried);
-        let mut outputs = round(cx, body, parameters)?.into_iter();
+        let mut outputs = rounds.lower(cx, body, parameters)?.into_iter();
         let again = outputs.next().and_then(|c| known_flag(&c));
         go = again.ok_or_else(|| {
             Reason::Rounds("whether it goes on depends on what it computes: run the ONNX file itself".into())
         })?;
         carried = outputs.by_ref().take(states).collect();
         scanned.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
-        done += 1;
     }
     for (i, value) in carried.into_iter().enumerate() {
         cx.give(i, value);
@@ -206,6 +239,7 @@ pub(super) fn scan(cx: &mut Lowering<'_>) -> Res<()> {
     let batches = if batched { cx.shape(inputs[states]).first().copied().unwrap_or(0) } else { 1 };
     let mut finals: Vec<Vec<Value>> = vec![Vec::new(); states];
     let mut all: Vec<Vec<Value>> = vec![Vec::new(); results];
+    let mut laid = Rounds::of(cx);
     for batch in 0..batches {
         let mut carried = Vec::new();
         for &v in &inputs[..states] {
@@ -222,15 +256,15 @@ pub(super) fn scan(cx: &mut Lowering<'_>) -> Res<()> {
             lists.push((value, cx.axis(*axis, rank)?));
         }
         let rounds = lists.first().map_or(0, |(v, axis)| cx.as_lazy(v).shape[*axis]);
-        check_rounds(cx, rounds * batches, body.nodes.len())?;
         let mut collected: Vec<Vec<Value>> = vec![Vec::new(); results];
         for t in 0..rounds {
+            laid.check(cx, body, rounds.saturating_mul(batches))?;
             let mut parameters = std::mem::take(&mut carried);
             for ((value, axis), direction) in lists.iter().zip(&directions) {
                 let at = if *direction == 0 { t } else { rounds - 1 - t };
                 parameters.push(part(cx, value, *axis, at));
             }
-            let mut outputs = round(cx, body, parameters)?.into_iter();
+            let mut outputs = laid.lower(cx, body, parameters)?.into_iter();
             carried = outputs.by_ref().take(states).collect();
             collected.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
         }

@@ -1,7 +1,7 @@
 //! Sequences and optional values. How many elements a sequence has, and whether an optional has a value, is known when a model
 //! is compiled; putting a tensor into one and taking it out computes nothing.
 
-use super::control::{branch, check_rounds, round, stacked};
+use super::control::{Rounds, branch, stacked};
 use super::layout::{join, sliced};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
@@ -193,7 +193,7 @@ pub(super) fn map(cx: &mut Lowering<'_>) -> Res<()> {
     if body.parameters.len() != ids.len() {
         return Err(Reason::attribute("body", format!("has {} inputs for {}", body.parameters.len(), ids.len())));
     }
-    check_rounds(cx, count, body.nodes.len())?;
+    let mut rounds = Rounds::of(cx);
     let given: Vec<Value> = ids.into_iter().map(|v| cx.settled(v)).collect();
     let mut made: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len()];
     for i in 0..count {
@@ -205,7 +205,8 @@ pub(super) fn map(cx: &mut Lowering<'_>) -> Res<()> {
             other => Ok(other.clone()),
         };
         let parameters = given.iter().map(element).collect::<Res<_>>()?;
-        let outputs = round(cx, body, parameters)?;
+        rounds.check(cx, body, count)?;
+        let outputs = rounds.lower(cx, body, parameters)?;
         made.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
     }
     for (i, list) in made.into_iter().enumerate() {
