@@ -27,7 +27,7 @@
 
 use crate::chip::Chip;
 use crate::gemm::multiply_add_rate;
-use crate::shapes::{Kernels, products_with, tiles};
+use crate::shapes::{Kernels, WITH_NARROW_TILES, products_with, tiles};
 use crate::validate::{Bucket, Errors, Line, Table, TableError, errors, hash, quantile};
 use barewave_isa::{Quirk, Target};
 use std::collections::BTreeMap;
@@ -141,6 +141,22 @@ impl Shape {
         let groups = self.groups.max(1);
         let [n, c, k, r, s, oh, ow, groups] = [n, c / groups, k / groups, r, s, oh, ow, groups].map(|x| x as f64);
         Some([k, n * oh * ow, c * r * s, groups])
+    }
+
+    /// Elements of input, weights and output that memory moves, each once: the rows that some window reaches, and of these whole lines, of so many
+    /// elements.
+    fn moved(&self, line: f64) -> Option<f64> {
+        let ([n, c, h, w], [k, r, s], [oh, ow]) = (self.input, self.kernel, self.output()?);
+        let reached = |i: usize, window: usize, steps: usize, all: usize| {
+            let (stride, dilation) = (self.strides[i], self.dilations[i]);
+            let overlap = dilation == 1 && window >= stride;
+            all.min(if overlap { (steps - 1) * stride + window } else { steps * window })
+        };
+        let rows = reached(0, r, oh, h);
+        let columns = if (self.strides[1] as f64) < line { w } else { reached(1, s, ow, w) };
+        let [n, c, k, r, s, rows, columns, pixels, groups] =
+            [n, c, k, r, s, rows, columns, oh * ow, self.groups.max(1)].map(|x| x as f64);
+        Some(n * c * rows * columns + k * (c / groups) * r * s + n * k * pixels)
     }
 
     /// Winograd's method applies: 3x3 windows at every pixel.
@@ -321,14 +337,24 @@ pub fn runs() -> BTreeMap<RunKey, Run> {
 /// Modelled microseconds of a row's convolution by a family's usual kernels, without a launch; `None` where it does not apply.
 fn microseconds(chip: &Chip, row: &Row, family: Family) -> Option<f64> {
     let packed = if row.dtype == "f32" { 1.0 } else { 2.0 };
+    let element = match &*row.dtype {
+        "f32" => 4.0,
+        "i8" => 1.0,
+        _ => 2.0,
+    };
+    let line = chip.l1_line / element;
+    let moved = Some(row.shape.moved(line)? * element);
     let best = || Kernels::best(row.target, &row.dtype).map(|best| Kernels { single: false, ..best });
-    let vector = |split| Kernels { split, single: false, rate: multiply_add_rate(row.target) * packed, matrix: None };
+    let vector = |split| Kernels { split, single: false, ..Kernels::of_rate(multiply_add_rate(row.target) * packed) };
     let ([m, n, k, batch], is_point) = (row.product, row.shape.kernel[1..] == [1, 1]);
     let (product, with) = match family {
-        Family::ImplicitGemm => (row.product, Kernels { split: false, ..best()? }),
+        Family::ImplicitGemm => {
+            let spread = (row.shape.strides[1] as f64).min(line);
+            (row.product, Kernels { split: false, tiles: &WITH_NARROW_TILES, moved, spread, ..best()? })
+        }
         Family::Winograd if !row.shape.is_winograd() => return None,
         // 16 products of a quarter of the pixels and a ninth of the depth.
-        Family::Winograd => ([m, n / 4.0, k / 9.0, batch * 16.0], vector(true)),
+        Family::Winograd => ([m, n / 4.0, k / 9.0, batch * 16.0], Kernels { moved, ..vector(true) }),
         Family::Product | Family::Point if !is_point => return None,
         Family::Product => {
             let images = row.shape.input[0].max(1) as f64;
@@ -361,6 +387,9 @@ const LAUNCHES: [f64; 11] = [0.0, 3.0, 6.0, 9.0, 12.0, 16.0, 20.0, 25.0, 30.0, 4
 /// Shares of what a pace must be for each row at which [`fit`] tries it.
 const PACES: [f64; 9] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8];
 
+/// What the ninth decile of errors counts beside the median when [`fit`] compares.
+const FAR: f64 = 0.3;
+
 /// Microseconds until a chip has risen to its clock, and how many times as long everything takes before, that [`fit`] tries; and what an error then
 /// counts: it has to explain much.
 const RISES: [f64; 5] = [2000.0, 3000.0, 4500.0, 7000.0, 10_000.0];
@@ -381,12 +410,12 @@ pub fn fit(rows: &[Row]) -> BTreeMap<RunKey, Run> {
     }
     let sorted = |list: &mut Vec<f64>| list.sort_by(f64::total_cmp);
     let error = |buckets: &[Vec<(f64, f64)>; 3], run: Run| {
-        let median = |pairs: &Vec<(f64, f64)>| {
+        let counted = |pairs: &Vec<(f64, f64)>| {
             let mut errors: Vec<f64> = pairs.iter().map(|p| (run.time(p.1) / p.0 - 1.0).abs()).collect();
             sorted(&mut errors);
-            quantile(&errors, 0.5)
+            quantile(&errors, 0.5) + FAR * quantile(&errors, 0.9)
         };
-        buckets.iter().filter(|b| !b.is_empty()).map(median).sum::<f64>()
+        buckets.iter().filter(|b| !b.is_empty()).map(counted).sum::<f64>()
     };
     let described = |buckets: &[Vec<(f64, f64)>; 3]| {
         let paces = |launch: f64| {

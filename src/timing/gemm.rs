@@ -77,6 +77,10 @@ pub struct Gemm {
     /// Floating-point operations (multiplication and addition count as two) that a compute unit does in a clock with the
     /// instructions of this kernel.
     pub rate: f64,
+    /// Bytes that memory moves, where these are not those of three matrices, as of a convolution, whose windows overlap.
+    pub moved: Option<f64>,
+    /// Bytes that come with each used one of B in their cache lines: pixels that a convolution passes over.
+    pub spread: f64,
 }
 
 /// Clocks of a round in which a workgroup's own waves neither multiply nor load: barrier, first reads behind it, loop
@@ -233,7 +237,7 @@ impl Gemm {
         let rounds = (k / self.depth).ceil().max(1.0);
         let (element, stored, _) = self.bytes;
         let work = 2.0 * self.tile.0 * self.tile.1 * self.depth;
-        let loaded = (self.tile.0 + self.tile.1) * self.depth * element;
+        let loaded = (self.tile.0 + self.tile.1 * self.spread) * element;
         let along = |side: usize| if self.along_depth[side] { 1.0 } else { 0.0 };
         let elements = match self.matrix.is_some() {
             true => 1.0 + chip.lds_gathers * (1.0 - (along(0) + along(1)) / 2.0) * (4.0 / element - 1.0).max(0.0),
@@ -244,7 +248,7 @@ impl Gemm {
         let dwords = (self.load_width * element / 4.0).max(1.0);
         let writes = (self.tile.0 + self.tile.1) * self.depth / self.load_width / 64.0;
         let lds = reads / place.lds_bytes_clk + writes * LDS_WRITE * (1.0 + dwords) / (PORTS * place.cus);
-        let l1 = loaded / (chip.l1_bytes_clk * place.cus);
+        let l1 = loaded * self.depth / (chip.l1_bytes_clk * place.cus);
         let busy = (work / rate).max(lds).max(l1);
         // Dot products of bytes take four of them in a step.
         let vector_step = if element < 2.0 { 4.0 } else { 1.0 };
@@ -276,7 +280,8 @@ impl Gemm {
         let most = (tiles * place.cus / cus).ceil();
         let compute = Loops { most, occupancy, rounds, busy, alone, around: store + last, ends }.clocks();
         let stores = self.m * self.n * stored * self.batch * split;
-        let moved = (self.m * self.k + self.k * self.n) * element * self.batch + stores * (1.0 + reads_c);
+        let matrices = (self.m * self.k + self.k * self.n) * element * self.batch + stores * (1.0 + reads_c);
+        let moved = self.moved.unwrap_or(matrices);
         let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
         // A device with fewer compute units than the chip has all of its memory: MI300A (228 of 304) and MI308X (80) have the 5.3 TB/s of
         // MI300X, MI210 (104 of 110) has the 1.6 of a die of MI250X.
@@ -284,7 +289,7 @@ impl Gemm {
         let from_memory = (moved * (1.0 - kept) - stay) / chip.dram_bytes_clk();
         let from_mall = if kept > 0.0 || stay > 0.0 { moved / chip.mall_bytes_clk } else { 0.0 };
         let dram = from_memory.max(from_mall);
-        let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
+        let l2 = tiles * loaded * k / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
         let first = PROLOGUE + latency;
         let total = queued([compute, dram + first, l2 + first, chip.dispatch(tiles * waves, cus) + first]);
         Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }
@@ -443,6 +448,8 @@ mod tests {
             warm: false,
             single: false,
             rate: 128.0,
+            moved: None,
+            spread: 1.0,
         }
     }
 
@@ -482,6 +489,17 @@ mod tests {
         };
         assert!(dram(Target::GFX1030, true) < 0.5 * dram(Target::GFX1030, false));
         assert_eq!(dram(Target::GFX942, true), dram(Target::GFX942, false));
+    }
+
+    #[test]
+    fn memory_moves_what_there_is_and_l2_whole_lines() {
+        let of = |moved, spread| {
+            let Clocks { dram, l2, .. } =
+                Gemm { moved, spread, ..product(64.0) }.clocks(&Chip::of(Target::GFX906).unwrap(), 64.0);
+            [dram, l2]
+        };
+        let ([dram, l2], [less, more]) = (of(None, 1.0), of(Some(1e6), 3.0));
+        assert!(less < dram && (more / l2 - 2.0).abs() < 1e-9, "{dram} {less} {l2} {more}");
     }
 
     #[test]

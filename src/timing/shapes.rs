@@ -24,6 +24,28 @@ const TILES: [(f64, f64); 11] = [
     (256.0, 256.0),
 ];
 
+/// Those of convolutions: also narrow ones, for few channels of many pixels.
+pub(crate) const WITH_NARROW_TILES: [(f64, f64); 20] = {
+    let narrow = [
+        (4.0, 64.0),
+        (8.0, 64.0),
+        (16.0, 64.0),
+        (16.0, 128.0),
+        (16.0, 256.0),
+        (32.0, 128.0),
+        (32.0, 256.0),
+        (64.0, 256.0),
+        (256.0, 64.0),
+    ];
+    let mut all = [(0.0, 0.0); 20];
+    let mut n = 0;
+    while n < all.len() {
+        all[n] = if n < TILES.len() { TILES[n] } else { narrow[n - TILES.len()] };
+        n += 1;
+    }
+    all
+};
+
 /// The least clocks of a product over usual tiles and splits of its depth.
 pub(crate) fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
     products(chip, cus, dtype, product).into_iter().next()
@@ -40,12 +62,23 @@ pub(crate) struct Kernels {
     pub rate: f64,
     /// Rows, columns, depth and blocks of the matrix instruction.
     pub matrix: Option<[f64; 4]>,
+    /// Rows and columns of a workgroup's tile.
+    pub tiles: &'static [(f64, f64)],
+    /// See [`Gemm`].
+    pub moved: Option<f64>,
+    /// See [`Gemm`].
+    pub spread: f64,
 }
 
 impl Kernels {
     /// The best instructions that a target has for a type; `None` for a type that has no rate.
     pub fn best(target: Target, dtype: &str) -> Option<Kernels> {
-        Some(Kernels { split: true, single: true, rate: rate(target, dtype)?, matrix: usual_matrix(target, dtype) })
+        Some(Kernels { matrix: usual_matrix(target, dtype), ..Kernels::of_rate(rate(target, dtype)?) })
+    }
+
+    /// Vector instructions of that rate.
+    pub fn of_rate(rate: f64) -> Kernels {
+        Kernels { split: true, single: true, rate, matrix: None, tiles: &TILES, moved: None, spread: 1.0 }
     }
 }
 
@@ -72,7 +105,7 @@ pub(crate) fn products_with(
         "f64" => 8.0,
         _ => 2.0,
     };
-    let Kernels { split: may_split, single, rate, matrix } = with;
+    let Kernels { split: may_split, single, rate, matrix, tiles, moved, spread } = with;
     let timed = |tile: (f64, f64), split: f64, depth: f64| {
         let gemm = Gemm {
             m,
@@ -94,6 +127,8 @@ pub(crate) fn products_with(
             warm: false,
             single,
             rate,
+            moved,
+            spread,
         };
         (gemm.clocks(chip, cus).total, gemm)
     };
@@ -106,7 +141,7 @@ pub(crate) fn products_with(
         let all = splits.clone().flat_map(|s| depths(*tile).map(move |d| timed(*tile, s, d)));
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     };
-    let mut out: Vec<(f64, Gemm)> = TILES.iter().filter_map(best).collect();
+    let mut out: Vec<(f64, Gemm)> = tiles.iter().filter_map(best).collect();
     out.sort_by(|a, b| a.0.total_cmp(&b.0));
     out
 }

@@ -358,6 +358,8 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         reads_c: false,
         warm: false,
         single: false,
+        moved: None,
+        spread: 1.0,
         rate,
     };
     let measured = if percent { flops / (value / 100.0 * peak * cus) } else { flops / (value * 1e9) };

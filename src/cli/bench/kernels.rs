@@ -108,6 +108,8 @@ fn own_form(
         reads_c: false,
         warm: false,
         single: true,
+        moved: None,
+        spread: 1.0,
         rate: cycles::peak_flops_per_clk(compiled.target(), dtype),
     };
     let analytical = gemm.clocks(&chip, chip.cus).total;
