@@ -99,6 +99,19 @@ pub fn message(text: Arguments) {
     let _ = std::io::stderr().lock().write_all((shortened(&visible(&text)) + "\n").as_bytes());
 }
 
+macro_rules! print {
+    ($($text:tt)*) => { $crate::terminal::print(format_args!($($text)*), false) };
+}
+
+macro_rules! println {
+    () => { $crate::terminal::print(format_args!(""), true) };
+    ($($text:tt)*) => { $crate::terminal::print(format_args!($($text)*), true) };
+}
+
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::terminal::message(format_args!($($text)*)) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,17 +125,4 @@ mod tests {
         assert!(short.starts_with("node `ää") && short.ends_with("ääz` and more\n"), "{short}");
         assert!(short.contains("ä...ä") && short.chars().count() < 200, "{short}");
     }
-}
-
-macro_rules! print {
-    ($($text:tt)*) => { $crate::terminal::print(format_args!($($text)*), false) };
-}
-
-macro_rules! println {
-    () => { $crate::terminal::print(format_args!(""), true) };
-    ($($text:tt)*) => { $crate::terminal::print(format_args!($($text)*), true) };
-}
-
-macro_rules! eprintln {
-    ($($text:tt)*) => { $crate::terminal::message(format_args!($($text)*)) };
 }
