@@ -7,6 +7,7 @@
 //! LDS, in the type that is multiplied. What lies beyond the ends of m or n may be anything: those products are
 //! never stored. Beyond the end of k both operands must read as zero.
 
+mod ends;
 mod gathered;
 mod packing;
 mod patches;
@@ -25,6 +26,7 @@ use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
+use ends::End;
 pub(super) use gathered::{Gather, GatherSource, gather, gather_shape};
 use packing::TurnedBytes;
 pub(super) use packing::{gather_word, turn_bytes};
@@ -363,7 +365,7 @@ pub(super) struct Wide {
     /// Offset of its first element in the tile that is loaded next.
     voff: Part,
     starts: Starts,
-    masked: bool,
+    end: End,
     /// Where tiles follow each other along the width.
     sideways: Option<Sideways>,
 }
@@ -401,7 +403,7 @@ pub(super) struct Deep {
     starts: Starts,
     /// Loads of a column.
     loads: u32,
-    masked: bool,
+    end: End,
     /// What is counted of rows, if anything.
     tally: Option<tally::Tally>,
     /// Where tiles follow each other along the width.
@@ -515,14 +517,13 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
 /// in memory.
 pub(super) fn dense_together(
     b: &mut Builder,
-    src: Source,
+    mut src: Source,
     tile: &Tile,
     (width, order): (u32, Order),
     together: u32,
     item: Part,
 ) -> Loader {
     let (threads, size, run) = (tile.threads(), tile.types.stored_bytes(), tile.run);
-    let masked = src.depth != src.part.split.span();
     let scale = size.trailing_zeros();
     if src.w_stride == 1 {
         let vec = wide_load(tile, width, together);
@@ -546,11 +547,11 @@ pub(super) fn dense_together(
         let turned = TurnedBytes::new(b, tile, loads, vec);
         let regs = turned.as_ref().map_or_else(|| Common::registers(b, tile, loads, vec), TurnedBytes::registers);
         let common = Common::new(b, tile, share, layout, (vec, regs), item);
-        src.end_buffer(b);
+        let end = End::of(b, &mut src, tile.k);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| common.k(l) * src.k_stride * size));
-        Loader::Wide(Wide { beginning: None, common, turned, src, k_first, voff, starts, masked, sideways: None })
+        Loader::Wide(Wide { beginning: None, common, turned, src, k_first, voff, starts, end, sideways: None })
     } else {
         // Of cells that lie apart no load has more than one.
         assert!(src.k_stride == 1 || tile.cell() == WIDEST, "a matrix has dense rows or dense columns");
@@ -570,12 +571,12 @@ pub(super) fn dense_together(
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let regs = Common::registers(b, tile, width * tile.k / threads / vec, vec);
         let common = Common::new(b, tile, share, layout, (vec, regs), item);
-        src.end_buffer(b);
+        let end = End::of(b, &mut src, tile.k);
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
         let loads = own / vec;
-        Loader::Deep(Deep { common, src, k_first, voff, starts, loads, masked, sideways: None, tally: None })
+        Loader::Deep(Deep { common, src, k_first, voff, starts, loads, end, sideways: None, tally: None })
     }
 }
 
@@ -617,7 +618,8 @@ impl Source {
 impl Wide {
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
-        let k = self.src.depth_of(b, k, self.masked);
+        let k = self.src.depth_of(b, k, !matches!(self.end, End::Behind));
+        self.end.reach(b, &self.src, k);
         let step = self.src.k_stride * c.types.stored_bytes();
         // A run is inside as a whole where the depth is a multiple of it.
         let whole_runs = self.src.depth.is_multiple_of(c.run);
@@ -628,7 +630,7 @@ impl Wide {
         let mut voff = own;
         for (load, &reg) in c.regs.iter().enumerate() {
             let at = c.k(load as u32);
-            if self.masked && (at.is_multiple_of(c.run) || !whole_runs) {
+            if self.end.is_within() && (at.is_multiple_of(c.run) || !whole_runs) {
                 // Rows left in the operand; none when the tile lies behind its end.
                 let row = if at > 0 { b.add(self.k_first, at) } else { self.k_first };
                 let row = if self.sideways.is_some() { row } else { b.add(row, k) };
@@ -666,11 +668,12 @@ impl Wide {
 impl Deep {
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
-        let k = self.src.depth_of(b, k, self.masked);
+        let k = self.src.depth_of(b, k, !matches!(self.end, End::Behind));
+        self.end.reach(b, &self.src, k);
         let size = c.types.stored_bytes();
         let mut offsets = Vec::new();
         for l in 0..self.loads {
-            offsets.push(if self.masked {
+            offsets.push(if self.end.is_within() {
                 let at = if self.sideways.is_some() { self.k_first } else { b.add(self.k_first, k) };
                 let at = if l > 0 { b.add(at, c.k(l)) } else { at };
                 c.guarded(b, self.voff, self.src.depth, at)

@@ -73,6 +73,11 @@ impl DepthPart {
         DepthPart { split, first: self.first.map(|k| b.shr(k, each.trailing_zeros())), ..*self }
     }
 
+    /// It is one of several that begin and end with whole tiles of such a depth.
+    pub fn is_in_tiles(&self, depth: u32) -> bool {
+        self.number.is_some() && self.split.chunk.is_multiple_of(depth)
+    }
+
     /// The k that lies `k` behind the beginning of the part.
     pub fn absolute(&self, b: &mut Builder, k: Part) -> Part {
         match self.first {

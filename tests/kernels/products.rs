@@ -282,6 +282,39 @@ fn deep_products_of_odd_lines() {
     }
 }
 
+/// Depths that are shared in whole tiles of which the last part has fewer: no lane asks where they end.
+#[test]
+fn parts_that_end_between_tiles() {
+    const DEPTH: usize = 448;
+    for (i, target) in ["gfx803", "gfx900", "gfx1102"].iter().chain(&TARGETS).enumerate() {
+        let chip = Target::parse(target).unwrap();
+        for (j, dtype) in [DType::F16, DType::BF16, DType::I8, DType::F32, DType::F64].into_iter().enumerate() {
+            for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
+                let (m, n) = ([96, 70][(i + l) % 2], [128, 76][(j + l) % 2]);
+                let product = Product { extents: [1 + l % 2, m, n, DEPTH], turned, dtype };
+                let (graph, ..) = product.graph(1);
+                let considered = considered(&graph, chip);
+                let whole = |c: &&Candidate| DEPTH.is_multiple_of(c.tile[2] as usize);
+                let uneven = |c: &&Candidate| !(DEPTH / c.tile[2] as usize).is_multiple_of(3);
+                let mut rounds = considered.candidates.iter().filter(|c| c.way == Way::Rounds && c.parts == 1);
+                let Some(one) = rounds.find(|c| whole(c) && uneven(c)) else { panic!("{target} {product:?}") };
+                let parts = Candidate { parts: 3, ..*one };
+                let mut tuning = Tuning::default();
+                tuning.insert(considered.product, Tuned::from(&parts));
+                let kernels = barewave::kernels::lower(&graph, &graph.steps[0], chip, &tuning, "product").unwrap();
+                let machine = barewave::passes::compile(kernels[0].function.clone()).unwrap();
+                let text = barewave::passes::listing::listing(&machine);
+                let end = format!("{DEPTH:#x}");
+                let asks = |line: &str| line.contains("v_cmp") && line.contains(&end);
+                assert!(!text.lines().any(asks), "{target} {product:?} {parts:?}:\n{text}");
+                if drawn(&format!("ends between tiles {target} {dtype} {turned:?}")) {
+                    product.check_by(Some(&parts), target, (i + j) as u64, 1);
+                }
+            }
+        }
+    }
+}
+
 /// Waves share the depth of products of few results and little depth, where of what they load nothing is waited for twice; and of more where
 /// rounds wait for memory they are deep.
 #[test]
