@@ -83,6 +83,8 @@ pub(super) struct Split {
     pub band: Option<u32>,
     /// Tiles are divided in equal shares: the depth is that of a tile.
     pub shares: Option<Shares>,
+    /// Dwords of parts that a workitem has on their way while it adds them.
+    pub in_flight: u32,
 }
 
 impl Extents {

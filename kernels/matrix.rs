@@ -567,7 +567,7 @@ impl MatrixForm {
     }
 
     /// Sums of a workitem that are there.
-    fn accumulated(&self, target: Target, tile: &Tile) -> u32 {
+    pub fn accumulated(&self, target: Target, tile: &Tile) -> u32 {
         if self.sums_are_apart(target, tile) { tile.sums() } else { 0 }
     }
 

@@ -43,7 +43,11 @@ impl DepthPart {
 
     /// A depth that is read from `first` on; any other than `depth` is guarded.
     pub fn guarded(depth: u32, first: Option<Part>) -> DepthPart {
-        DepthPart { split: Split { count: 1, chunk: depth, band: None, shares: None }, number: None, first }
+        DepthPart {
+            split: Split { count: 1, chunk: depth, band: None, shares: None, in_flight: IN_FLIGHT },
+            number: None,
+            first,
+        }
     }
 
     /// The depth that begins at `first`, in tiles that together have that of `split`.
@@ -186,7 +190,7 @@ pub(super) fn store(
         shared.count_in(&mut w, &place, shared.count - 1, done);
     }
     // What was counted takes registers, too.
-    let in_flight = if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT };
+    let in_flight = part.split.in_flight.min(if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT });
     p.sums = shared.add(&mut w, (workspace, in_flight), &place, tile.types.accumulate, &p.sums);
     let counted = p.sums.parts.split_off(own);
     p.rows = p.rows.map(|(rows, known)| match known {
@@ -274,8 +278,9 @@ pub(super) struct Place {
     pub lane: Part,
 }
 
-/// Dwords that a workitem has in flight while parts are added.
+/// Dwords that a workitem has in flight while parts are added: at most, and at least.
 pub(super) const IN_FLIGHT: u32 = 64;
+pub(super) const LEAST_IN_FLIGHT: u32 = 16;
 
 impl Shared {
     /// Workitems of a part.
@@ -364,7 +369,12 @@ impl Shared {
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
         let rounds = self.count.div_ceil((in_flight / self.dwords).max(1));
         let together = self.count.div_ceil(rounds);
+        let in_turn = self.dwords > in_flight;
         w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
+            // Pieces behind others wait for their registers.
+            if in_turn {
+                b.fix_order();
+            }
             let start = b.mad(first, self.part(), place.group);
             let starts: Vec<Part> = (0..together).map(|i| b.add(start, i * self.part())).collect();
             let load = |b: &mut Builder, (piece, before): &(Part, u32), start: &Part| {
@@ -372,7 +382,7 @@ impl Shared {
                 b.device_load(from, piece.len, lane, *start, before * 4 * self.threads)
             };
             // Pieces of 4 dwords at most; of large sums not all at once.
-            for some in pieces.chunks((in_flight / 4) as usize) {
+            for some in pieces.chunks(pieces.len().div_ceil(self.dwords.div_ceil(in_flight) as usize)) {
                 let of_part = |b: &mut Builder, s: &Part| some.iter().map(|p| load(b, p, s)).collect::<Vec<_>>();
                 let loaded: Vec<Vec<Part>> = starts.iter().map(|s| of_part(b, s)).collect();
                 for ((sum, _), new) in loaded.iter().flat_map(|l| some.iter().zip(l)) {

@@ -82,6 +82,9 @@ const ADDING_SHARES: f64 = 0.4;
 const BESIDE_SUMS: u32 = 24;
 const ONE_LOAD: f64 = 4.0;
 
+/// Registers of a workitem that adds parts, beside these and its sums. Counted.
+const BESIDE_PARTS: u32 = 8;
+
 /// More workgroups of a compute unit hide no more of each other.
 const MOST_TOGETHER: f64 = 12.0;
 
@@ -398,9 +401,13 @@ impl Machine {
         let slots = pace.slots;
         let edges = EDGES + LATENCIES * self.latency;
         // Of workgroups that run side by side whole ones are on a SIMD: seven of one wave are two behind each other, as eight are.
-        let resident = self.resident(round).min(MOST_TOGETHER);
-        let occupancy = (resident / slots).ceil();
         let each = (groups / f64::from(self.target.cus())).ceil();
+        let (in_flight, held) = match count {
+            1 => (split::IN_FLIGHT, f64::INFINITY),
+            _ => self.in_flight((tile, round), each),
+        };
+        let resident = self.resident(round).min(held).min(MOST_TOGETHER);
+        let occupancy = (resident / slots).ceil();
         let full = (each / resident).floor();
         let most = full * occupancy + ((each - full * resident) / slots).ceil();
         // What loads have to see the end of is left over for a round of its own, where that takes less.
@@ -440,7 +447,7 @@ impl Machine {
             let adding = results.div_ceil(self.target.cus() as usize) as f64;
             let most = f64::from(split::IN_FLIGHT);
             let room = self.target.info().named_vgprs().saturating_sub(tile.sums() + BESIDE_SUMS);
-            let on_the_way = ON_THE_WAY * f64::from(room).clamp(ONE_LOAD, most) / most;
+            let on_the_way = ON_THE_WAY * f64::from(room.min(in_flight)).clamp(ONE_LOAD, most) / most;
             clocks +=
                 ADDING * edges + adding * tile_bytes * count as f64 / self.l1.min(f64::from(round.waves) * on_the_way);
             // Those of a compute unit end at different times.
@@ -456,7 +463,24 @@ impl Machine {
         if own * count != rounds && (tile.is_transposed(0) || tile.is_transposed(1)) {
             clocks = f64::INFINITY;
         }
-        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None })
+        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None, in_flight })
+    }
+
+    /// Dwords of parts that a workitem has on their way at once, and how many workgroups that leaves a compute unit room for: as many as their
+    /// loop does, of `each` that it has.
+    fn in_flight(&self, (tile, round): (&Tile, &Round), each: f64) -> (u32, f64) {
+        let sums = match tile.form {
+            Form::Matrix(form) if self.target.info().unified_agprs => form.accumulated(self.target, tile),
+            _ => 0,
+        };
+        let fit = |dwords: u32| {
+            let adding = sums + tile.sums() + dwords + BESIDE_PARTS;
+            self.fit(round.waves, adding.max(round.vgprs), round.lds)
+        };
+        let [half, least] = [split::IN_FLIGHT / 2, split::LEAST_IN_FLIGHT];
+        let all = [split::IN_FLIGHT, split::IN_FLIGHT - least, half, least].map(|dwords| (dwords, fit(dwords)));
+        let most = all[3].1.min(each);
+        all.into_iter().find(|(_, fit)| *fit >= most).unwrap_or(all[3])
     }
 
     /// Bytes of operands that are read, and the band in which workgroups are numbered best, if more than so many would be read in whole
@@ -589,7 +613,8 @@ impl Machine {
         let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
         // Of a compute unit's workgroups few put a tile together at a time.
         let adding = ADDING_SHARES * adding + (1.0 + f64::from(shares.whole())) * self.expressed(e, round);
-        let split = Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares) };
+        let split =
+            Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares), in_flight: split::IN_FLIGHT };
         Some((clocks + adding, split))
     }
 

@@ -212,7 +212,7 @@ fn check(args: &Args, target: Target) -> Result {
     if args.json {
         println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&support)?));
     } else {
-        println!("{support}");
+        println!("{}", crate::terminal::shortened(&support.to_string()));
     }
     if support.is_complete() {
         return Ok(());

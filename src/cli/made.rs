@@ -3,6 +3,7 @@
 use super::cycles::{self, Launched};
 use super::inputs::Outputs;
 use super::run::{Args, split};
+use super::terminal::shortened;
 use super::{Failure, Result};
 use barewave::runtime::{Device, RunReport};
 use barewave::tensor::{Comparison, HostTensor, ImageOptions, Wanted, compare, format_top, top_k};
@@ -140,7 +141,7 @@ impl Made<'_> {
                 Some(Err(_)) => "  not modelled".into(),
                 None => String::new(),
             };
-            println!("  {ms:9.3} ms {counted}{on_chip}  {:16} {}", l.kernel, l.step);
+            println!("  {ms:9.3} ms {counted}{on_chip}  {:16} {}", l.kernel, shortened(&l.step));
         }
         if let Some(path) = &args.profile {
             println!("profile  {}", path.display());
@@ -153,7 +154,7 @@ impl Made<'_> {
             println!("wrote    {} ({what})", file.display());
         }
         for (i, c) in &found.compared {
-            println!("{} {c}", self.makes[*i].name);
+            println!("{} {c}", shortened(&self.makes[*i].name));
         }
     }
 }

@@ -36,6 +36,26 @@ fn visible(text: &Arguments) -> String {
     out
 }
 
+/// Longer words are shortened to their first and last characters where people read them.
+const LONGEST_WORD: usize = 240;
+const FIRST_OF_WORD: usize = 100;
+const LAST_OF_WORD: usize = 60;
+
+/// A text in which no word, such as a name out of a file, is endless.
+pub fn shortened(text: &str) -> String {
+    let short = |word: &str| {
+        let count = word.chars().count();
+        if count <= LONGEST_WORD {
+            return word.to_string();
+        }
+        let first: String = word.chars().take(FIRST_OF_WORD).collect();
+        let last: String = word.chars().skip(count - LAST_OF_WORD).collect();
+        format!("{first}...{last}")
+    };
+    let words = text.split_inclusive(char::is_whitespace);
+    words.map(|w| if w.len() <= LONGEST_WORD { w.to_string() } else { short(w) }).collect()
+}
+
 /// Control characters of a text made visible, but for line ends and tabs.
 pub fn made_visible(text: &str) -> String {
     visible(&format_args!("{text}"))
@@ -76,7 +96,7 @@ fn lost(e: &std::io::Error) -> ! {
 
 /// Prints a message to standard error, if anybody listens.
 pub fn message(text: Arguments) {
-    let _ = std::io::stderr().lock().write_all((visible(&text) + "\n").as_bytes());
+    let _ = std::io::stderr().lock().write_all((shortened(&visible(&text)) + "\n").as_bytes());
 }
 
 macro_rules! print {
@@ -90,4 +110,19 @@ macro_rules! println {
 
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::terminal::message(format_args!($($text)*)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_without_end_are_shortened() {
+        let text = "node `x` of\ta file\n  says so";
+        assert_eq!(shortened(text), text);
+        let long = format!("node `{}z` and more\n", "ä".repeat(5000));
+        let short = shortened(&long);
+        assert!(short.starts_with("node `ää") && short.ends_with("ääz` and more\n"), "{short}");
+        assert!(short.contains("ä...ä") && short.chars().count() < 200, "{short}");
+    }
 }

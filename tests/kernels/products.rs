@@ -315,6 +315,29 @@ fn parts_that_end_between_tiles() {
     }
 }
 
+/// Whoever adds parts has no more of them in registers than leave room for the workgroups that multiply beside it, where there are so many.
+#[test]
+fn adding_parts_takes_no_room() {
+    for (target, [m, n, k], tile, parts) in [
+        ("gfx900", [128, 1760, 1760], [128, 64, 8], 8),
+        ("gfx906", [128, 1760, 1760], [64, 64, 8], 8),
+        ("gfx1030", [512, 2048, 1024], [64, 128, 8], 4),
+    ] {
+        let product = Product { extents: [1, m, n, k], turned: [false; 2], dtype: DType::F32 };
+        let (graph, ..) = product.graph(1);
+        let chip = Target::parse(target).unwrap();
+        let of = |parts: u32| Candidate { tile, parts, clocks: 0.0, way: Way::Rounds };
+        let waves = |parts: u32| {
+            let mut tuning = Tuning::default();
+            tuning.insert(considered(&graph, chip).product, Tuned::from(&of(parts)));
+            let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+            compiler.compile_graph(&graph).unwrap().stats()[0].occupancy
+        };
+        assert_eq!(waves(parts), waves(1), "{target} {product:?}");
+        product.check_by(Some(&of(parts)), target, 1, 89);
+    }
+}
+
 /// Waves share the depth of products of few results and little depth, where of what they load nothing is waited for twice; and of more where
 /// rounds wait for memory they are deep.
 #[test]
