@@ -278,8 +278,9 @@ pub(super) struct Place {
     pub lane: Part,
 }
 
-/// Dwords that a workitem has in flight while parts are added: at most, and at least.
+/// Dwords that a workitem has in flight at most while parts are added.
 pub(super) const IN_FLIGHT: u32 = 64;
+/// The same at least, however few registers there are beside the sums.
 pub(super) const LEAST_IN_FLIGHT: u32 = 16;
 
 impl Shared {

@@ -2,7 +2,8 @@
 //!
 //! The databases name the solver that won, not its tile, and give the best time of some families of solvers:
 //!
-//! * implicit matrix products are modelled as a matrix product ([`crate::gemm`]) over a set of usual tiles. Their depth is not
+//! * implicit matrix products are modelled as a matrix product ([`crate::gemm`]) over a set of usual tiles, of which memory moves what there
+//!   is of input, weights and output, not the copies that overlapping windows make, while strides bring L2's whole lines. Their depth is not
 //!   split: with splits the model is further from the measured times on ten of eleven chips;
 //! * Winograd's F(2x2, 3x3), for 3x3 kernels with stride 1, multiplies 16 times where the plain product multiplies 36, over its
 //!   transformed data. MIOpen's is assembly for the vector ALU, with a multiply-add a lane (two of f16);
