@@ -2,7 +2,9 @@
 
 use super::fused::Broken;
 use super::interpret;
+use super::lower::qualified;
 use super::shapes::Note;
+use crate::onnx::Node;
 use crate::tensor::{DType, SizeMismatch};
 
 /// Why a model cannot be turned into a fused graph. Each message says where and what to do.
@@ -148,6 +150,11 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// A node inside of the one at hand is refused.
+    pub(crate) fn within(number: u32, inner: &Node, reason: Reason) -> Reason {
+        Reason::Within { number, node: inner.name.clone(), op: qualified(inner), reason: Box::new(reason) }
+    }
+
     /// Node and input that would have to be known; `node` is the one that reports this.
     pub(super) fn undecided(&self, node: u32) -> Option<(u32, usize)> {
         match self {

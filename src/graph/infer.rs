@@ -217,6 +217,14 @@ impl<'m> Inference<'m> {
         Ok(())
     }
 
+    /// Looks at the nodes of a graph inside of the current node: the first one that is refused is an error, also of a walk that goes on.
+    pub(crate) fn walk_within(&mut self, nodes: &[u32]) -> Res<()> {
+        let (outside, refused) = (self.current, self.refused.take());
+        let result = self.walk(nodes);
+        (self.current, self.refused) = (outside, refused);
+        result.map_err(|(i, reason)| Reason::within(i, self.resolved.nodes[i as usize].node, reason))
+    }
+
     /// Looks at the current node.
     fn look(&mut self) -> Res<()> {
         let (i, node) = (self.current, self.node());

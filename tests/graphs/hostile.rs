@@ -99,6 +99,50 @@ fn endless_rounds() {
     assert!(nested.contains("3000 rounds of"), "{nested}");
 }
 
+/// Branches in branches are looked at once for each that lies around them; loops in loops are not so deep.
+#[test]
+fn graphs_inside_of_each_other() {
+    fn deep(b: &mut Builder, x: &str, levels: usize) -> String {
+        if levels == 0 {
+            return b.node("Relu", &[x], &[]);
+        }
+        let yes = b.constant(HostTensor::from_ints(DType::Bool, &[], &[1]));
+        let outside = b.model.graph.nodes.len();
+        let y = deep(b, x, levels - 1);
+        let taken = Graph {
+            nodes: b.model.graph.nodes.split_off(outside),
+            outputs: vec![ValueInfo { name: y, dtype: None, shape: None }],
+            ..Graph::default()
+        };
+        let other = Graph { outputs: vec![ValueInfo { name: x.into(), dtype: None, shape: None }], ..Graph::default() };
+        let [taken, other] = [taken, other].map(|g| Attribute::Graph(Box::new(g)));
+        b.node("If", &[&yes], &[("then_branch", taken), ("else_branch", other)])
+    }
+    let mut b = Builder::new(17, 5);
+    let x = b.input(&[2]);
+    let y = deep(&mut b, &x, 200);
+    b.output(&y);
+    let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+    assert_eq!(fused.steps.len(), 1);
+
+    fn loops(b: &mut Builder, x: &str, levels: usize) -> String {
+        match levels {
+            0 => b.node("Relu", &[x], &[]),
+            _ => loop_of(b, 1, x, |b, v| loops(b, v, levels - 1)),
+        }
+    }
+    let of = |levels| {
+        let mut b = Builder::new(17, 5);
+        let x = b.input(&[2]);
+        let y = loops(&mut b, &x, levels);
+        b.output(&y);
+        graph::fuse(&b.model, &Options::default()).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(of(4), Ok(()));
+    let error = of(30).unwrap_err();
+    assert!(error.contains("30 loops lie inside of each other"), "{error}");
+}
+
 /// What is missing is told of models whose branches read what is missing too.
 #[test]
 fn a_branch_that_is_not_taken_reads_what_is_not_supported() {

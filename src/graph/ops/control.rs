@@ -6,15 +6,25 @@ use super::layout::{join, sliced};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
-use crate::graph::lower::{Lowering, Value, qualified, splat};
-use crate::graph::resolve::{Branch, ValueId};
+use crate::graph::lower::{Lowering, Value, splat};
+use crate::graph::resolve::{Branch, Resolved, ResolvedNode, ValueId};
 use crate::onnx::{Attribute, Dim, ValueInfo};
 use crate::tensor::HostTensor;
 use std::collections::BTreeSet;
 
 /// More nodes than this are not laid out for loops.
 const MOST_NODES: usize = 200_000;
+
+/// So many loops inside of each other are refused: each is laid out twice for each time that the one around it is.
+const MOST_LOOPS: usize = 9;
+
+/// How many loops lie inside of each other in a node, itself included.
+fn depth(resolved: &Resolved<'_>, node: &ResolvedNode<'_>) -> usize {
+    let inside = node.branches.iter().flat_map(|b| &b.nodes).map(|n| depth(resolved, &resolved.nodes[*n as usize]));
+    inside.max().unwrap_or(0) + usize::from(node.branches.iter().any(|b| b.name == "body"))
+}
 
 /// The graph in an attribute.
 pub(super) fn branch<'m>(cx: &Lowering<'m>, name: &str) -> Res<&'m Branch<'m>> {
@@ -24,12 +34,27 @@ pub(super) fn branch<'m>(cx: &Lowering<'m>, name: &str) -> Res<&'m Branch<'m>> {
 
 /// Lowers the nodes of a graph in the place of the current node.
 fn lower(cx: &mut Lowering<'_>, branch: &Branch<'_>, name: &'static str) -> Res<()> {
-    cx.infer(&branch.nodes).and_then(|()| cx.lower_nodes(&branch.nodes)).map_err(|(i, reason)| {
-        let inner = cx.resolved_node(i).node;
-        Reason::Within { number: i, node: inner.name.clone(), op: qualified(inner), reason: Box::new(reason) }
-    })?;
+    cx.infer(&branch.nodes)
+        .and_then(|()| cx.lower_nodes(&branch.nodes))
+        .map_err(|(i, reason)| Reason::within(i, cx.resolved_node(i).node, reason))?;
     if branch.outputs.iter().any(|v| !cx.is_known(*v)) {
         return Err(Reason::Branch(name));
+    }
+    Ok(())
+}
+
+/// What If gives with a condition that is known: its branch is looked at in its place, once for each walk however deep it lies.
+pub(super) fn of_if(cx: &mut Inference<'_>) -> Res<()> {
+    let taken = cx.constant(cx.input(0)?).and_then(HostTensor::scalar_f64).map(|c| c != 0.0);
+    let name = if taken == Some(true) { "then_branch" } else { "else_branch" };
+    let node = cx.node();
+    let found = node.branches.iter().find(|b| b.name == name && b.outputs.len() == node.node.outputs.len());
+    // Lowering says what is wrong.
+    let (Some(_), Some(branch)) = (taken, found) else { return by_lowering(cx) };
+    cx.walk_within(&branch.nodes)?;
+    for (i, &v) in branch.outputs.iter().enumerate() {
+        cx.fact(v).ok_or(Reason::Branch(name))?;
+        cx.same(i, v);
     }
     Ok(())
 }
@@ -61,8 +86,14 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    pub fn of(cx: &Lowering<'_>) -> Rounds {
-        Rounds { before: cx.laid_out, done: 0 }
+    /// Of the node at hand, unless loops lie too deep in it.
+    pub fn of(cx: &Lowering<'_>) -> Res<Rounds> {
+        match depth(cx.place().0, cx.node()) {
+            more @ MOST_LOOPS.. => {
+                Err(Reason::Rounds(format!("{more} loops lie inside of each other; at most {} may", MOST_LOOPS - 1)))
+            }
+            _ => Ok(Rounds { before: cx.laid_out, done: 0 }),
+        }
     }
 
     /// Refuses a loop of at least `rounds` rounds in all that would not end or fill the memory, by what a round has taken so far,
@@ -167,7 +198,7 @@ pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let mut carried: Vec<Value> = (2..states + 2).map(|i| cx.input(i).map(|v| cx.settled(v))).collect::<Res<_>>()?;
     let mut scanned: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len() - states - 1];
-    let mut rounds = Rounds::of(cx);
+    let mut rounds = Rounds::of(cx)?;
     let steady = is_steady(cx, body);
     while go && most.is_none_or(|m| rounds.done < m) {
         let known = if steady && rounds.done > 0 { most.unwrap_or(usize::MAX) } else { rounds.done + 1 };
@@ -239,7 +270,7 @@ pub(super) fn scan(cx: &mut Lowering<'_>) -> Res<()> {
     let batches = if batched { cx.shape(inputs[states]).first().copied().unwrap_or(0) } else { 1 };
     let mut finals: Vec<Vec<Value>> = vec![Vec::new(); states];
     let mut all: Vec<Vec<Value>> = vec![Vec::new(); results];
-    let mut laid = Rounds::of(cx);
+    let mut laid = Rounds::of(cx)?;
     for batch in 0..batches {
         let mut carried = Vec::new();
         for &v in &inputs[..states] {

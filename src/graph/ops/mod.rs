@@ -169,7 +169,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("HardSwish", "", elementwise::of_first, activation::hard_swish),
     op ("Hardmax", "axis", normalize::same, reduce::hardmax),
     any("Identity", "", source::of_identity, source::identity),
-    any("If", "else_branch then_branch", by_lowering, control::if_),
+    any("If", "else_branch then_branch", control::of_if, control::if_),
     op ("ImageDecoder", "pixel_format", strings::of_image, strings::on_host),
     op ("InstanceNormalization", "consumed_inputs epsilon", normalize::same, normalize::instance),
     map("IsInf", "detect_negative detect_positive", elementwise::of_truth, elementwise::is_inf),

@@ -193,7 +193,7 @@ pub(super) fn map(cx: &mut Lowering<'_>) -> Res<()> {
     if body.parameters.len() != ids.len() {
         return Err(Reason::attribute("body", format!("has {} inputs for {}", body.parameters.len(), ids.len())));
     }
-    let mut rounds = Rounds::of(cx);
+    let mut rounds = Rounds::of(cx)?;
     let given: Vec<Value> = ids.into_iter().map(|v| cx.settled(v)).collect();
     let mut made: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len()];
     for i in 0..count {
