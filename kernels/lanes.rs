@@ -17,7 +17,7 @@ pub(super) const ROW: u32 = 16;
 /// DPP controls: the quad's lanes in the order 1 0 3 2, in the order 2 3 0 1, a half row mirrored, a row mirrored.
 const STEPS: [i32; 4] = [0xb1, 0x4e, 0x141, 0x140];
 
-/// The most workitems whose waves' results meet.
+/// The most workitems whose waves' results meet, where it is not worth more that they do.
 pub(super) const MOST: u32 = 512;
 
 /// Combines the values of each team of `team` workitems. `merge` takes two lists of values and gives the combined ones; it

@@ -37,6 +37,11 @@ const LIGHT: u32 = 32;
 const MOST: u32 = 64;
 const BESIDE: u32 = 16;
 
+/// Workitems of a workgroup that holds a line which smaller ones have to walk, and registers that each of them has beside what it holds: the expression's
+/// operands too.
+const LARGEST: u32 = 1024;
+const BESIDE_LARGEST: u32 = 24;
+
 /// Dwords that a workitem holds and keeps at most where its team takes several lines, the numbers of lines, and how many workgroups there
 /// are then at least for each compute unit.
 const KEPT: u32 = 96;
@@ -198,11 +203,22 @@ impl Shape {
             team /= 2;
         }
         match held(team) > MOST {
+            true if self.needs_largest(target) => LARGEST,
             true => WORKGROUP,
             // A scan ends at rows, or at the wave.
             false if self.in_order && team > lanes::ROW && team < wave => wave,
             false => team,
         }
+    }
+
+    /// Lines are walked again, do not fit the registers of smaller workgroups, and fit those of the largest.
+    pub fn needs_largest(&self, target: Target) -> bool {
+        let all = self.length as u32 / self.together;
+        let held = |team: u32| all.div_ceil(team) * self.together * self.dwords;
+        let wave = target.info().wave_size;
+        let registers = target.most_vgprs(wave, LARGEST / (wave * target.info().simds));
+        let most = MOST.min(registers.saturating_sub(BESIDE_LARGEST));
+        self.dense && self.again && !self.in_order && held(lanes::MOST) > MOST && held(LARGEST) <= most
     }
 
     /// Chunks that each workitem of a team in a workgroup of so many takes in a round.

@@ -14,7 +14,7 @@ use super::choice::Machine;
 use super::error::Res;
 use super::float::Float;
 use super::lines::Shape;
-use super::softmax::Walk;
+use super::softmax::{self, Walk};
 use super::values;
 use super::{Arg, Cx, Kernel, Writer, address, epilogue, lanes};
 use crate::graph::fused::Step;
@@ -26,12 +26,13 @@ use crate::mir::{Gen, Part, Type};
 const NORMALIZED: f64 = 0.5;
 const SOFTMAX: f64 = 0.9;
 
-/// The same by what it waits for: passes, bytes that it loads before it waits in each, and clocks of a round beside the wait; instructions for an element in
-/// all passes beside the expression's, and lanes of a compute unit.
+/// The same by what it waits for: passes, bytes that it loads before it waits in each, and clocks of a round beside the wait; instructions for an element of
+/// normalisations, and as many as an exponential takes the time of; lanes of a compute unit.
 const PASSES: f64 = 3.0;
 const IN_FLIGHT: usize = 16 << 10;
 const ROUND: f64 = 100.0;
 const INSTRUCTIONS: f64 = 8.0;
+const EXPONENTIAL: f64 = 8.0;
 const LANES: f64 = 64.0;
 
 /// Workgroups that a compute unit walks lines with as fast as one.
@@ -70,6 +71,11 @@ impl Found {
     /// Clocks of a workgroup that walks dense lines for an element.
     fn of_dense(self) -> f64 {
         if self == Found::Softmax { SOFTMAX } else { NORMALIZED }
+    }
+
+    /// Instructions for an element in all passes beside the expression's.
+    fn instructions(self) -> f64 {
+        INSTRUCTIONS + if self == Found::Softmax { EXPONENTIAL } else { 0.0 }
     }
 
     /// Clocks of a compute unit for an element of columns.
@@ -390,18 +396,28 @@ fn of_dense(cx: &Cx, outer: usize, [count, length]: [usize; 2], found: Found) ->
     let machine = Machine::of(cx.target);
     let moved = [t, cx.dtype(Arg::Output)].map(|t| (t.size() * count * length) as f64);
     let [read, written] = moved.map(|bytes| bytes / machine.memory);
-    // A workgroup that walks waits for each pass's loads of a round.
-    let round = (IN_FLIGHT / t.size()) as f64;
-    let computed = (INSTRUCTIONS + cx.step.expr.cost() as f64) / LANES;
-    let each = found.of_dense().max(PASSES * (machine.answer(moved[0] + moved[1]) + ROUND) / round + computed);
-    let walked = each * (length * count.div_ceil(ABREAST * cx.target.cus() as usize)) as f64;
+    let computed = (found.instructions() + cx.step.expr.cost() as f64) / LANES;
+    let answer = machine.answer(moved[0] + moved[1]);
+    let cus = cx.target.cus() as usize;
+    let is_held = softmax::shape(cx, outer).ok()?.needs_largest(cx.target);
+    let (passes, walked) = if is_held {
+        // A workgroup that holds a line has a compute unit for itself: it loads all, computes and stores.
+        let bytes = (moved[0] + moved[1]) / count as f64;
+        let each = 2.0 * (answer + ROUND) + machine.ends + bytes / machine.l1 + computed * length as f64;
+        (1.0, each * count.div_ceil(cus) as f64)
+    } else {
+        // One that walks waits for each pass's loads of a round.
+        let round = (IN_FLIGHT / t.size()) as f64;
+        let each = found.of_dense().max(PASSES * (answer + ROUND) / round + computed);
+        (PASSES, each * (length * count.div_ceil(ABREAST * cus)) as f64)
+    };
     // What the second-level cache gives beside the passes over the line: other operands, but for those that change along outer dimensions only.
     let walked_too = |i: &usize| cx.step.inputs[*i].view.strides.last() != Some(&0);
     let bytes = |i: usize| cx.dtype(Arg::Input(i)).size() * count * length;
     let beside: usize = epilogue::operands(cx).into_iter().filter(walked_too).map(bytes).sum();
     let beside = beside as f64 / machine.l2;
     let of_l2 = |passes: f64| (passes * moved[0] + moved[1]) / machine.l2 + beside;
-    let once = walked.max(read + written).max(of_l2(PASSES));
+    let once = walked.max(read + written).max(of_l2(passes));
     let twice = machine.launch + machine.ends + (2.0 * read + written).max(of_l2(2.0));
     if once <= twice {
         return None;

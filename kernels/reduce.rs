@@ -184,21 +184,28 @@ fn cut(cx: &Cx) -> Option<Cut> {
     };
     let extremum = matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. });
     let narrow_extreme = source.size() < 4 && matches!(op, ReduceOp::Max | ReduceOp::Min);
-    // Where single elements are loaded what is done with each counts too.
-    let each = match shape.dense {
-        true => 0.0,
-        false if extremum || narrow_extreme => 1.0 / machine.l1 + PLACED / LANES / source.size() as f64,
-        false => 1.0 / machine.l1 + COMBINED / LANES / source.size() as f64,
+    // Behind its wait a workgroup moves and combines what a round has loaded. Of bytes that lie together instructions hide behind others' waits more than
+    // this says, by the cycle model.
+    let instructions = if extremum || narrow_extreme { PLACED } else { COMBINED };
+    let each = match source.size() {
+        1 if shape.dense => 0.0,
+        size => 1.0 / machine.l1 + instructions / LANES / size as f64,
     };
     // A round's loads are answered together; a compute unit has as many workitems as walk lines at once.
     let clocks = |pieces: usize, asked: f64| {
         let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
         let walked = shape.walked(cx.target)?;
-        let at_once = walked.workgroups.min(cx.target.cus() as usize * walked.resident());
+        let cus = cx.target.cus() as usize;
+        let workgroups = walked.workgroups.max(1);
+        let at_once = workgroups.min(cus * walked.resident());
         let in_flight = walked.in_flight as f64;
-        let round = machine.answer(bytes) + ROUND + in_flight * each;
+        // What is not asked for at once is waited for again; workgroups of a compute unit wait together, and work one after the other.
+        let work = in_flight * each * at_once.div_ceil(cus) as f64;
+        let round = (machine.answer(bytes) + ROUND) / asked + work;
         let rate = in_flight * at_once as f64 / round;
-        Some(bytes / (asked * rate).min(machine.memory))
+        // Others begin where workgroups end, which memory does not wait for.
+        let turns = workgroups.div_ceil(at_once) - 1;
+        Some((bytes / rate + turns as f64 * machine.ends).max(bytes / machine.memory))
     };
     let once = clocks(1, asked)?;
     let left = |pieces: usize| (2 * pieces * shape.count * 4) as f64 / machine.l2;

@@ -34,16 +34,25 @@ pub(super) struct Walk<'a> {
     same: Vec<(Arg, Vec<Vec<Value>>)>,
 }
 
+/// What is walked: operand 0, the expression's other operands, the result.
+fn walked(cx: &Cx) -> Vec<Arg> {
+    let others = epilogue::operands(cx).into_iter().filter(|i| *i > 0).map(Arg::Input);
+    [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect()
+}
+
+/// The lines of a step, the dimensions from `outer` on.
+pub(super) fn shape(cx: &Cx, outer: usize) -> Res<Shape> {
+    let accesses: Vec<_> = walked(cx).into_iter().map(|a| (cx.dtype(a), cx.view(a))).collect();
+    Shape::of(&accesses, outer, cx.step.output.view.dims[..outer].iter().product(), true)
+}
+
 impl<'a> Walk<'a> {
     /// Begins the kernel. Every access is prepared outside of loops.
     pub fn begin(cx: &'a Cx<'a>, outer: usize) -> Res<(Writer, Walk<'a>)> {
         let float = float_type(cx)?;
         let out = &cx.step.output.view;
-        let others = epilogue::operands(cx).into_iter().filter(|i| *i > 0).map(Arg::Input);
-        let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
-        let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), cx.view(*a))).collect();
-        let count = out.dims[..outer].iter().product();
-        let (mut w, mut lines) = Lines::begin(cx, Shape::of(&accesses, outer, count, true)?);
+        let args = walked(cx);
+        let (mut w, mut lines) = Lines::begin(cx, shape(cx, outer)?);
         for &arg in &args {
             w.buffer(cx, arg)?;
         }

@@ -10,9 +10,9 @@
 //! deterministic. Blocks whose order the kernel's author has fixed are left alone; other
 //! [constraints] are edges like those of dependences.
 //!
-//! The goal is an occupancy step ([`Target::vgpr_steps`]): the most registers with which as many waves fit on a SIMD as
+//! The goal is an occupancy step ([`Target::vgpr_steps`]): the most registers with which as many workgroups fit on a compute unit as
 //! in the order that the block came in, or as LDS and the workgroup's size allow. So reordering never costs a
-//! wave, and uses all registers that cost none.
+//! workgroup, and uses all registers that cost none.
 //!
 //! [`Space`]: crate::mir::Space
 //! [`Target::vgpr_steps`]: barewave_isa::Target::vgpr_steps
@@ -26,7 +26,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Reorders the instructions of blocks whose order is free. The kernel may use `budget` VGPRs; `reach` waves per SIMD is what it
-/// gets if registers do not limit it. Returns the goal: the most VGPRs that cost no wave.
+/// gets if registers do not limit it. Returns the goal: the most VGPRs that cost no workgroup.
 pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> Result<u32, Broken> {
     let live = Liveness::of(f);
     let files = files_of_units(f);
@@ -60,13 +60,19 @@ pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> Result<u32, Broken
 /// Registers that are kept free while what has been begun is not ended, where the greedy choice alone did not stay within the goals.
 const RESERVES: [i64; 3] = [8, 16, 32];
 
-/// Most VGPRs that cost no wave against `pressure` of them, or against `reach` waves.
+/// Most VGPRs that cost no workgroup against `pressure` of them, or against `reach` waves.
 fn next_step(f: &Function, pressure: u32, reach: u32) -> u32 {
-    let wave_size = f.target.info().wave_size;
-    let free = f.target.most_vgprs(wave_size, reach);
-    let steps = f.target.vgpr_steps(wave_size);
-    let step = steps.iter().map(|s| s.1).find(|most| *most >= pressure).unwrap_or(u32::MAX);
-    step.max(free)
+    let info = f.target.info();
+    let free = f.target.most_vgprs(info.wave_size, reach);
+    let steps = f.target.vgpr_steps(info.wave_size);
+    // Waves that no whole workgroup fills are worth no registers.
+    let of_group = f.workgroup_size.div_ceil(info.wave_size);
+    let groups = |waves: u32| waves * info.simds / of_group;
+    let step = steps.iter().find(|s| s.1 >= pressure).map(|step| {
+        let as_many = steps.iter().rev().find(|s| groups(s.0) == groups(step.0));
+        as_many.map_or(step.1, |s| s.1)
+    });
+    step.unwrap_or(u32::MAX).max(free)
 }
 
 /// Most VGPRs that are live at once.
@@ -465,5 +471,21 @@ impl Ready {
         };
         self.done[i] = true;
         Some(i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mir::Builder;
+    use barewave_isa::Target;
+
+    #[test]
+    fn registers_between_whole_workgroups_are_free() {
+        // Of 512 registers 72 leave room for seven waves, of which a workgroup of sixteen fills four.
+        let of = |workgroup| Builder::new(Target::GFX942, "goal", workgroup).finish();
+        assert_eq!(next_step(&of(256), 66, 8), 72);
+        assert_eq!(next_step(&of(1024), 66, 8), 128);
+        assert_eq!(next_step(&of(1024), 60, 8), 64);
     }
 }

@@ -268,6 +268,45 @@ fn few_columns_are_normalised_by_many_workgroups() {
     assert!(launches.len() == 1 && launches[0] > 8, "{launches:?}");
 }
 
+/// Lines that smaller workgroups would walk again and again, enough of them that two launches would take longer.
+#[test]
+fn the_largest_workgroups_hold_lines() {
+    for (op, n) in [("LayerNormalization", 36864), ("Softmax", 36001), ("LogSoftmax", 36866)] {
+        let mut b = Builder::new(17, n as u64);
+        let x = b.input(&[48, n]);
+        let y = if op == "LayerNormalization" {
+            let (scale, bias) = (b.weight(&[n]), b.weight(&[n]));
+            b.node(op, &[&x, &scale, &bias], &[])
+        } else {
+            b.node(op, &[&x], &[])
+        };
+        finish(&mut b, "", &[y]);
+        outputs(&b, op, 1e-5);
+        for target in ["gfx803", "gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"] {
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            let compiled = compile(&graph, Target::parse(target).unwrap()).unwrap();
+            let workitems: Vec<u32> = compiled.plan().launches.iter().map(|l| l.block).collect();
+            assert_eq!(workitems, [1024], "{op} of {n} on {target}");
+        }
+    }
+}
+
+/// A vocabulary's best word: the line of a single token is several compute units' work, also of an odd length.
+#[test]
+fn few_long_lines_are_reduced_by_many_workgroups() {
+    for (op, n) in [("ArgMax", 50257), ("ReduceMax", 152064), ("ReduceLogSumExp", 50257)] {
+        for target in [Target::GFX906, Target::GFX942, Target::GFX1100] {
+            let mut b = Builder::new(17, 16);
+            let x = b.input(&[1, n]);
+            let attributes = if op == "ArgMax" { ("axis", int(1)) } else { ("axes", ints(&[1])) };
+            let y = b.node(op, &[&x], &[attributes]);
+            finish(&mut b, "", &[y]);
+            let launches = workgroups(&b, target);
+            assert!(launches.len() == 1 && launches[0] >= 8, "{op} of {n} on {target:?}: {launches:?}");
+        }
+    }
+}
+
 /// Order of elements: zeros are equal, NaNs larger than all numbers.
 fn order(a: f64, b: f64) -> std::cmp::Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
