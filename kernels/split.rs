@@ -191,7 +191,8 @@ pub(super) fn store(
     }
     // What was counted takes registers, too.
     let in_flight = part.split.in_flight.min(if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT });
-    p.sums = shared.add(&mut w, (workspace, in_flight), &place, tile.types.accumulate, &p.sums);
+    let scarce = part.split.in_flight < IN_FLIGHT;
+    p.sums = shared.add(&mut w, workspace, (in_flight, scarce), &place, tile.types.accumulate, &p.sums);
     let counted = p.sums.parts.split_off(own);
     p.rows = p.rows.map(|(rows, known)| match known {
         Known::Counted(tally) => (rows, Known::Counted(tally.with_parts(counted))),
@@ -357,8 +358,16 @@ impl Shared {
         b.branch_lt(before, others, done);
     }
 
-    /// Adds all parts, with so many dwords of a workitem in flight.
-    fn add(&self, w: &mut Writer, (from, in_flight): (Buffer, u32), place: &Place, ty: Type, like: &Sums) -> Sums {
+    /// Adds all parts, with so many dwords of a workitem in flight, never more of them where registers are `scarce`.
+    fn add(
+        &self,
+        w: &mut Writer,
+        from: Buffer,
+        (in_flight, scarce): (u32, bool),
+        place: &Place,
+        ty: Type,
+        like: &Sums,
+    ) -> Sums {
         let parts: Vec<Part> = like.parts.iter().map(|p| w.b.v(p.len)).collect();
         let sums = Sums { parts, ..*like };
         for p in &sums.parts {
@@ -370,7 +379,7 @@ impl Shared {
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
         let rounds = self.count.div_ceil((in_flight / self.dwords).max(1));
         let together = self.count.div_ceil(rounds);
-        let in_turn = self.dwords > in_flight;
+        let in_turn = scarce && self.dwords > in_flight;
         w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
             // Pieces behind others wait for their registers.
             if in_turn {
