@@ -191,8 +191,9 @@ pub(super) fn store(
     }
     // What was counted takes registers, too.
     let in_flight = part.split.in_flight.min(if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT });
-    let scarce = part.split.in_flight < IN_FLIGHT;
-    p.sums = shared.add(&mut w, workspace, (in_flight, scarce), &place, tile.types.accumulate, &p.sums);
+    // Of products that count rows, too, the scheduler's order is quicker where registers are not scarce.
+    let in_turn = p.rows.is_none() || part.split.in_flight < IN_FLIGHT;
+    p.sums = shared.add(&mut w, workspace, (in_flight, in_turn), &place, tile.types.accumulate, &p.sums);
     let counted = p.sums.parts.split_off(own);
     p.rows = p.rows.map(|(rows, known)| match known {
         Known::Counted(tally) => (rows, Known::Counted(tally.with_parts(counted))),
@@ -358,12 +359,12 @@ impl Shared {
         b.branch_lt(before, others, done);
     }
 
-    /// Adds all parts, with so many dwords of a workitem in flight, never more of them where registers are `scarce`.
+    /// Adds all parts, with so many dwords of a workitem in flight, those of further pieces behind them if `in_turn`.
     fn add(
         &self,
         w: &mut Writer,
         from: Buffer,
-        (in_flight, scarce): (u32, bool),
+        (in_flight, in_turn): (u32, bool),
         place: &Place,
         ty: Type,
         like: &Sums,
@@ -379,7 +380,7 @@ impl Shared {
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
         let rounds = self.count.div_ceil((in_flight / self.dwords).max(1));
         let together = self.count.div_ceil(rounds);
-        let in_turn = scarce && self.dwords > in_flight;
+        let in_turn = in_turn && self.dwords > in_flight;
         w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
             // Pieces behind others wait for their registers.
             if in_turn {
