@@ -1,0 +1,176 @@
+"""Prints the README's table of what memory bounds: how much of the bandwidth that kernels reach an operator takes by the cycle model.
+
+Each operator is a model of its own that reads 134 MB, or 537 MB on gfx942 and gfx950, whose memory-side cache holds more. `barewave bench model` says
+what its launches take together. Bytes that are read and written count once each; the bandwidth is that of `isa/latency/chips.csv` times the share of it
+that kernels reach.
+
+    python3 tools/figures/memory_bound.py [--barewave target/release/barewave] [--all]
+
+Without --all rows at 92% or more on every target are left out. Needs numpy.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from onnx_file import Graph  # noqa: E402
+
+TARGETS = ["gfx906", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"]
+READ = {"gfx942": 1 << 29, "gfx950": 1 << 29}
+USUAL_READ = 1 << 27
+ENOUGH = 92
+TYPES = {"f32": "float32", "f16": "float16", "i8": "int8"}
+
+
+def ints(*values):
+    return np.array(values, np.int64)
+
+
+def one(op, output=lambda shape: shape, result=None, opset=17, weights=(), outputs=1, **attributes):
+    """A model of one node that reads `x` and constants: makes its graph for a shape and a type."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=opset)
+        g.input("x", shape, dtype)
+        names = []
+        for i, w in enumerate(weights):
+            names.append("" if w is None else f"w{i}")
+            if w is not None:
+                g.weight(f"w{i}", w)
+        results = [f"y{i}" for i in range(outputs)]
+        g.node(op, ["x", *names], results, **attributes)
+        shapes = [output(shape)] * outputs
+        types = [result or dtype, "int64"][:outputs]
+        for name, s, t in zip(results, shapes, types):
+            g.output(name, s, t)
+        return g, sum(int(np.prod(s)) * np.dtype(t).itemsize for s, t in zip(shapes, types))
+
+    return make
+
+
+def channels_last(op, channels, output=lambda shape: shape, weights=(), opset=21, **attributes):
+    """The same of an operator that wants channels first, between two transpositions."""
+
+    def make(shape, dtype):
+        n, h, w, c = shape
+        g = Graph("figure", opset=opset)
+        g.input("x", shape, dtype)
+        for i, value in enumerate(weights):
+            g.weight(f"w{i}", np.full(channels, value, dtype))
+        g.node("Transpose", ["x"], ["a"], perm=[0, 3, 1, 2])
+        g.node(op, ["a", *[f"w{i}" for i in range(len(weights))]], ["b"], **attributes)
+        g.node("Transpose", ["b"], ["y0"], perm=[0, 2, 3, 1])
+        g.output("y0", output(shape), dtype)
+        return g, int(np.prod(output(shape))) * np.dtype(dtype).itemsize
+
+    return make
+
+
+def without(axis):
+    return lambda shape: shape[:axis] + shape[axis + 1:]
+
+
+def permuted(*perm):
+    return one("Transpose", lambda shape: [shape[p] for p in perm], perm=list(perm))
+
+
+def last_is(n):
+    return lambda shape: [*shape[:-1], n]
+
+
+def layer_norm(shape, dtype):
+    g = Graph("figure", opset=17)
+    g.input("x", shape, dtype)
+    g.weight("s", np.ones(shape[-1], dtype))
+    g.node("LayerNormalization", ["x", "s"], ["y0"], axis=-1)
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+LINES = lambda n: [n // 4096, 4096]
+IMAGES = lambda n: [n // (64 * 128 * 128), 64, 128, 128]
+PIXELS = lambda n: [n // (64 * 64 * 64), 64, 64, 64]
+PADDED = one("Pad", lambda s: [*s[:2], s[2] + 2, s[3] + 2], weights=[ints(0, 0, 1, 1, 0, 0, 1, 1)])
+TWICE = one("Resize", lambda s: [*s[:2], 2 * s[2], 2 * s[3]], mode="linear", opset=13,
+            weights=[None, np.array([1, 1, 2, 2], np.float32)])
+LARGEST = one("ReduceMax", without(1), axes=[1], keepdims=0, opset=13)
+SUM = one("ReduceSum", without(1), weights=[ints(1)], keepdims=0)
+WHERE = one("ArgMax", without(1), result="int64", axis=1, keepdims=0)
+# Name, types, shape by elements, graph.
+KERNELS = [
+    ("CumSum", "lines of 4096", ["f32", "f16"], LINES, one("CumSum", weights=[ints(1).reshape(())])),
+    ("CumSum", "4096 columns", ["f32", "f16"], LINES, one("CumSum", weights=[ints(0).reshape(())])),
+    ("CumSum", "4 lines (read twice)", ["f32"], lambda n: [4, n // 4], one("CumSum", weights=[ints(1).reshape(())])),
+    ("CumSum", "16 columns (read twice)", ["f16"], lambda n: [n // 16, 16], one("CumSum", weights=[ints(0).reshape(())])),
+    ("ReduceSum", "lines of 4096", ["f32", "f16"], LINES, SUM),
+    ("ReduceSum", "4096 columns", ["f32", "f16"], LINES, one("ReduceSum", without(0), weights=[ints(0)], keepdims=0)),
+    ("ReduceMax", "48 lines", ["f32", "f16"], lambda n: [48, n // 48], LARGEST),
+    ("ArgMax", "48 lines", ["f32", "f16"], lambda n: [48, n // 48], WHERE),
+    ("ArgMax", "lines of 4096", ["f32", "f16", "i8"], LINES, WHERE),
+    ("Relu", "lines of 4096", ["f32", "f16"], LINES, one("Relu")),
+    ("Erf", "lines of 4096", ["f32", "f16"], LINES, one("Erf")),
+    ("Softmax", "lines of 4096", ["f32", "f16"], LINES, one("Softmax", axis=-1)),
+    ("LayerNormalization", "lines of 4096", ["f32", "f16"], LINES, layer_norm),
+    ("LRN", "64 channels of 128x128", ["f32", "f16"], IMAGES, one("LRN", size=5)),
+    ("GroupNormalization", "320 channels of 64x64 last (read twice)", ["f32", "f16"],
+     lambda n: [n // (320 * 4096), 64, 64, 320],
+     channels_last("GroupNormalization", 320, weights=[1, 0], num_groups=32)),
+    ("MaxPool", "3x3, 256 channels of 64x64 last", ["f32", "f16"], lambda n: [n // (256 * 4096), 64, 64, 256],
+     channels_last("MaxPool", 256, kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
+    ("MaxPool", "3x3, planes of 128x128", ["f32", "f16"], IMAGES, one("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
+    ("Resize", "linear, twice as large", ["f32", "f16"], PIXELS, TWICE),
+    ("Pad", "planes of 64x64", ["f32", "f16", "i8"], PIXELS, PADDED),
+    ("Transpose", "rows of 64", ["f32", "f16", "i8"], lambda n: [n // 64, 64], permuted(1, 0)),
+    ("Transpose", "3 channels last", ["f32", "f16", "i8"], lambda n: [n // (3 * 224 * 224), 3, 224, 224], permuted(0, 2, 3, 1)),
+    ("Transpose", "windows of 7x7x768 to images of 56x56", ["f16"], lambda n: [n // (56 * 56 * 768), 8, 8, 7, 7, 768],
+     permuted(0, 1, 3, 2, 4, 5)),
+    ("Transpose", "patches of 2x2x512 to images of 64x64", ["f16"], lambda n: [n // (64 * 64 * 512), 32, 32, 2, 2, 512],
+     permuted(0, 5, 1, 3, 2, 4)),
+    ("TopK", "8 of 4096", ["f32", "f16"], LINES, one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
+]
+
+
+def chips():
+    """Bytes in a microsecond that kernels reach, by target."""
+    lines = [l.split(",") for l in (ROOT / "isa/latency/chips.csv").read_text().splitlines() if l and l[0] != "#"]
+    table = {l[0]: dict(zip(lines[0][1:], l[1:])) for l in lines}
+    value = lambda name, target: float(table[name][target].split()[0])
+    return {t: value("dram_gbs", t) * 1e3 * value("dram_share", t) for t in TARGETS}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--barewave", default=ROOT / "target/release/barewave")
+    parser.add_argument("--all", action="store_true", help="rows at %d%% or more everywhere, too" % ENOUGH)
+    args = parser.parse_args()
+    reached = chips()
+    print("| kernel | " + " | ".join(TARGETS) + " |\n|---|" + "---|" * len(TARGETS))
+    with tempfile.TemporaryDirectory() as folder:
+        for op, what, types, shape_of, make in KERNELS:
+            for kind in types:
+                dtype = TYPES[kind]
+                shares = []
+                for target in TARGETS:
+                    shape = shape_of(READ.get(target, USUAL_READ) // np.dtype(dtype).itemsize)
+                    graph, written = make(shape, dtype)
+                    file = f"{folder}/model.onnx"
+                    graph.save(file)
+                    run = subprocess.run([args.barewave, "bench", "model", file, "--target", target, "--json"],
+                                         capture_output=True, text=True)
+                    if run.returncode:
+                        sys.exit(f"{op} {kind} on {target}: {run.stderr.strip()}")
+                    moved = int(np.prod(shape)) * np.dtype(dtype).itemsize + written
+                    shares.append(round(100 * moved / reached[target] / json.loads(run.stdout)["microseconds"]))
+                if args.all or op == "CumSum" or min(shares) < ENOUGH:
+                    print(f"| {op} {kind}, {what} | " + " | ".join(map(str, shares)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
