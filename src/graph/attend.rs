@@ -7,6 +7,7 @@
 use super::expr::{Expr, Op, Scalar, Unary, Val};
 use super::fused::{Access, Attention, FusedGraph, Role, Softmax, Step, StepKind, TensorId, Undefined};
 use super::prune;
+use super::uses::Uses;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
 
@@ -15,8 +16,12 @@ use crate::tensor::{DType, HostTensor};
 pub fn attend(graph: &FusedGraph, worth: impl Fn(&FusedGraph, [&Step; 3], &mut Step) -> bool) -> Option<FusedGraph> {
     let is_softmax = |s: &Step| matches!(s.kind, StepKind::Softmax(Softmax { log: false, .. }));
     let mut found = Vec::new();
+    if !graph.steps.iter().any(is_softmax) {
+        return None;
+    }
+    let uses = Uses::of(graph);
     for (i, _) in graph.steps.iter().enumerate().filter(|(_, s)| is_softmax(s)) {
-        let Some((first, second)) = around(graph, i) else { continue };
+        let Some((first, second)) = around(graph, &uses, i) else { continue };
         let parts = [first, i, second];
         if let Some(mut whole) = joined(graph, parts)
             && graph.step_promises(&whole).is_ok()
@@ -48,28 +53,27 @@ fn is_whole(graph: &FusedGraph, a: &Access) -> bool {
 }
 
 /// The only step that reads a tensor of the arena.
-fn only_reader(graph: &FusedGraph, t: TensorId) -> Option<usize> {
-    let reads = |s: &Step| s.inputs.iter().filter(|a| a.tensor == t || a.indirect.iter().any(|i| i.index == t)).count();
-    let mut all = graph.steps.iter().enumerate().filter(|(_, s)| reads(s) > 0);
-    let (at, step) = all.next()?;
-    (all.next().is_none() && reads(step) == 1 && graph.tensor(t).role == Role::Intermediate).then_some(at)
+fn only_reader(graph: &FusedGraph, uses: &Uses, t: TensorId) -> Option<usize> {
+    let &[at] = &uses.readers[t.index()][..] else { return None };
+    let reads = |a: &&Access| a.tensor == t || a.indirect.iter().any(|i| i.index == t);
+    let once = graph.steps[at].inputs.iter().filter(reads).count() == 1;
+    (once && graph.tensor(t).role == Role::Intermediate).then_some(at)
 }
 
 /// The products before and behind a softmax.
-fn around(graph: &FusedGraph, softmax: usize) -> Option<(usize, usize)> {
+fn around(graph: &FusedGraph, uses: &Uses, softmax: usize) -> Option<(usize, usize)> {
     let step = &graph.steps[softmax];
     let [scores] = &step.inputs[..] else { return None };
     if undefined(step).is_none() || !is_whole(graph, scores) || !is_whole(graph, &step.output) {
         return None;
     }
-    let mut writers = graph.steps.iter().enumerate().filter(|(_, s)| s.output.tensor == scores.tensor);
-    let (before, first) = writers.next()?;
-    let behind = only_reader(graph, step.output.tensor)?;
-    let second = &graph.steps[behind];
+    let &[before] = &uses.writers[scores.tensor.index()][..] else { return None };
+    let behind = only_reader(graph, uses, step.output.tensor)?;
+    let [first, second] = [before, behind].map(|i| &graph.steps[i]);
     let products = first.kind == StepKind::MatMul && second.kind == StepKind::MatMul;
     let whole = is_whole(graph, &first.output) && is_whole(graph, &second.inputs[0]);
     let left = second.inputs[0].tensor == step.output.tensor;
-    let alone = writers.next().is_none() && only_reader(graph, scores.tensor) == Some(softmax);
+    let alone = only_reader(graph, uses, scores.tensor) == Some(softmax);
     (products && whole && left && alone).then_some((before, behind))
 }
 

@@ -109,8 +109,10 @@ impl Far {
             let rows = usize::try_from((most - rest).max(0) / stride).ok()? + 1;
             let count = step.output.view.dims[d];
             // Parts of one size share a kernel.
-            let rows = count.div_ceil(count.div_ceil(rows));
-            return (rows < count)
+            let parts = count.div_ceil(rows);
+            let rows = count.div_ceil(parts);
+            return (2..=MOST_PARTS)
+                .contains(&parts)
                 .then(|| (0..count).step_by(rows).map(|at| part(step, d, at, rows.min(count - at))).collect());
         }
         match (&step.kind, gathers) {

@@ -143,6 +143,18 @@ fn graphs_inside_of_each_other() {
     assert!(error.contains("30 loops lie inside of each other"), "{error}");
 }
 
+/// What would be cut into millions of parts is refused.
+#[test]
+fn a_result_of_fifty_doublings() {
+    let mut b = Builder::new(17, 5);
+    let x = b.input(&[2]);
+    let y = (0..50).fold(x, |v, _| b.node("Concat", &[&v, &v], &[("axis", int(0))]));
+    b.output(&y);
+    let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+    let error = compiler.compile(&b.model, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("1125899906842624"), "{error}");
+}
+
 /// What is missing is told of models whose branches read what is missing too.
 #[test]
 fn a_branch_that_is_not_taken_reads_what_is_not_supported() {
