@@ -28,7 +28,7 @@
 
 use crate::chip::Chip;
 use crate::gemm::multiply_add_rate;
-use crate::shapes::{Kernels, WITH_NARROW_TILES, products_with, tiles};
+use crate::shapes::{Kernels, TILES, element_bytes, products_with, tiles};
 use crate::validate::{Bucket, Errors, Line, Table, TableError, errors, hash, quantile};
 use barewave_isa::{Quirk, Target};
 use std::collections::BTreeMap;
@@ -338,11 +338,7 @@ pub fn runs() -> BTreeMap<RunKey, Run> {
 /// Modelled microseconds of a row's convolution by a family's usual kernels, without a launch; `None` where it does not apply.
 fn microseconds(chip: &Chip, row: &Row, family: Family) -> Option<f64> {
     let packed = if row.dtype == "f32" { 1.0 } else { 2.0 };
-    let element = match &*row.dtype {
-        "f32" => 4.0,
-        "i8" => 1.0,
-        _ => 2.0,
-    };
+    let element = element_bytes(&row.dtype);
     let line = chip.l1_line / element;
     let moved = Some(row.shape.moved(line)? * element);
     let best = || Kernels::best(row.target, &row.dtype).map(|best| Kernels { single: false, ..best });
@@ -351,7 +347,7 @@ fn microseconds(chip: &Chip, row: &Row, family: Family) -> Option<f64> {
     let (product, with) = match family {
         Family::ImplicitGemm => {
             let spread = (row.shape.strides[1] as f64).min(line);
-            (row.product, Kernels { split: false, tiles: &WITH_NARROW_TILES, moved, spread, ..best()? })
+            (row.product, Kernels { split: false, tiles: &TILES, moved, spread, ..best()? })
         }
         Family::Winograd if !row.shape.is_winograd() => return None,
         // 16 products of a quarter of the pixels and a ninth of the depth.
@@ -495,6 +491,10 @@ mod tests {
         let of = |i: usize| (rows[i].cus, rows[i].product, rows[i].shape.is_winograd(), rows[i].families);
         assert_eq!(of(0), (120.0, [64.0, 50176.0, 576.0, 1.0], true, [Some(0.52), Some(0.5), None, None]));
         assert_eq!(of(1), (60.0, [256.0, 784.0, 64.0, 1.0], false, [None, None, None, Some(0.05)]));
+        // Overlapping windows move a pixel once; steps of two pass over every other row, not over parts of lines.
+        let moved = |i: usize| rows[i].shape.moved(16.0).unwrap();
+        assert_eq!(moved(0), (16 * 64 * 56 * 56 + 64 * 64 * 9 + 16 * 64 * 56 * 56) as f64);
+        assert_eq!(moved(1), (64 * 28 * 56 + 256 * 64 + 256 * 28 * 28) as f64);
         let errors = compare(&rows, &runs());
         let kinds: Vec<&str> = errors.iter().map(|e| e.dtype.as_str()).collect();
         assert_eq!(kinds, ["f32", "f32 asm 1x1", "f32", "f32 igemm", "f32 winograd"]);

@@ -9,8 +9,9 @@ use crate::validate::{Bucket, Errors, Table, TableError, errors};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 
-/// Usual tiles of a workgroup: those that win most often in rocBLAS's tables.
-const TILES: [(f64, f64); 11] = [
+/// Tiles of a workgroup: first the usual ones, those that win most often in rocBLAS's tables, then narrow ones, for a convolution's few channels
+/// of many pixels.
+pub(crate) static TILES: [(f64, f64); 20] = [
     (16.0, 16.0),
     (32.0, 32.0),
     (32.0, 64.0),
@@ -22,29 +23,28 @@ const TILES: [(f64, f64); 11] = [
     (256.0, 128.0),
     (128.0, 256.0),
     (256.0, 256.0),
+    (4.0, 64.0),
+    (8.0, 64.0),
+    (16.0, 64.0),
+    (16.0, 128.0),
+    (16.0, 256.0),
+    (32.0, 128.0),
+    (32.0, 256.0),
+    (64.0, 256.0),
+    (256.0, 64.0),
 ];
+/// How many of these are the usual ones.
+const USUAL: usize = 11;
 
-/// Those of convolutions: also narrow ones, for few channels of many pixels.
-pub(crate) const WITH_NARROW_TILES: [(f64, f64); 20] = {
-    let narrow = [
-        (4.0, 64.0),
-        (8.0, 64.0),
-        (16.0, 64.0),
-        (16.0, 128.0),
-        (16.0, 256.0),
-        (32.0, 128.0),
-        (32.0, 256.0),
-        (64.0, 256.0),
-        (256.0, 64.0),
-    ];
-    let mut all = [(0.0, 0.0); 20];
-    let mut n = 0;
-    while n < all.len() {
-        all[n] = if n < TILES.len() { TILES[n] } else { narrow[n - TILES.len()] };
-        n += 1;
+/// Bytes of an element in a table's name for its type.
+pub(crate) fn element_bytes(dtype: &str) -> f64 {
+    match dtype {
+        "f32" => 4.0,
+        "i8" | "fp8" => 1.0,
+        "f64" => 8.0,
+        _ => 2.0,
     }
-    all
-};
+}
 
 /// The least clocks of a product over usual tiles and splits of its depth.
 pub(crate) fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
@@ -78,7 +78,7 @@ impl Kernels {
 
     /// Vector instructions of that rate.
     pub fn of_rate(rate: f64) -> Kernels {
-        Kernels { split: true, single: true, rate, matrix: None, tiles: &TILES, moved: None, spread: 1.0 }
+        Kernels { split: true, single: true, rate, matrix: None, tiles: &TILES[..USUAL], moved: None, spread: 1.0 }
     }
 }
 
@@ -99,12 +99,7 @@ pub(crate) fn products_with(
     [m, n, k, batch]: [f64; 4],
     with: Kernels,
 ) -> Vec<(f64, Gemm)> {
-    let element = match dtype {
-        "f32" => 4.0,
-        "i8" | "fp8" => 1.0,
-        "f64" => 8.0,
-        _ => 2.0,
-    };
+    let element = element_bytes(dtype);
     let Kernels { split: may_split, single, rate, matrix, tiles, moved, spread } = with;
     let timed = |tile: (f64, f64), split: f64, depth: f64| {
         let gemm = Gemm {

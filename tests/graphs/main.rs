@@ -16,6 +16,7 @@ mod launches;
 mod library;
 mod models;
 mod operators;
+mod quantised;
 mod random;
 mod recorded;
 mod scattered;
