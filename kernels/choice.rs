@@ -20,6 +20,7 @@ use super::tuning::{Product, Tuned, Tuning, Way, When};
 use super::vector;
 use crate::mir::Type;
 use barewave_isa::Target;
+use std::cmp::Reverse;
 
 /// A product: how many results, their rows and columns, and the depth.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +79,8 @@ pub(super) struct Split {
     pub count: u32,
     /// A multiple of the tile's depth.
     pub chunk: u32,
+    /// Parts that are added together before all are: about so many of a group, where there are more.
+    pub grouped: u32,
     /// Where it is given, workgroups are numbered in bands of so many rows of tiles, down the columns of one band and then of the
     /// next: those that run together read fewer different rows and columns than along whole rows. A divisor of the rows of tiles.
     pub band: Option<u32>,
@@ -214,9 +217,16 @@ pub(super) fn quickest(
     best(&machine, e, all)
 }
 
+/// The order of ways. Between those that differ by less than a thousandth the estimate knows no difference: the largest tile comes first, which
+/// loads least, and of tiles for matrix instructions the deepest, whose waves meet least often.
+fn order((clocks, tile, _): &Timed) -> (i64, Reverse<[u32; 2]>) {
+    let depth = if matches!(tile.form, Form::Matrix(_)) { tile.k } else { 0 };
+    ((1000.0 * clocks.ln()).round() as i64, Reverse([tile.m * tile.n, depth]))
+}
+
 /// The best of some ways, and how its results are stored.
 fn best(machine: &Machine, e: &Extents, all: impl Iterator<Item = Timed>) -> Res<Timed> {
-    let best = all.min_by(|a, b| a.0.total_cmp(&b.0));
+    let best = all.min_by_key(order);
     let (clocks, mut tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
     if let Form::Matrix(form) = tile.form {
         let in_rows = e.in_rows && machine.stores_are_noticed(e, (tile, form), clocks);
@@ -327,7 +337,7 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, 
     all.extend(method.into_iter().flat_map(|m| m.ways(&machine)));
     // Others are not taken, even where somebody asks for them.
     all.retain(|way| way.0.is_finite());
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.sort_by_key(order);
     let mut out: Vec<Candidate> = Vec::new();
     for (clocks, t, s) in all {
         let parts = if s.shares.is_some() { EQUAL_SHARES } else { s.count };

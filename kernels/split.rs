@@ -2,6 +2,10 @@
 //! in; the one that finds all others counted adds the parts, always in the same order, applies the step's expression and stores
 //! the result. Nobody waits for anybody, so workgroups may run in any order and number.
 //!
+//! Many parts are added in two [levels](Level): of each group of parts the last one to come adds those, leaves their sum where the group's first
+//! part was, and counts itself in among the groups; the last of these adds the groups' sums. All groups but the last have as many parts, so that
+//! results are `(p0 + p1 + ...) + (pn + pn+1 + ...) + ...` whoever adds them, and a workgroup reads about twice the root of what all left.
+//!
 //! It is waves that count, not workgroups: a wave of one part works on the same results as the wave of its number in any other
 //! part, its lanes likewise. So a lane reads what its like have written, from where it would have written it, whatever the tile's
 //! fragment is. The workspace holds `[part, tile, piece, workitem]`, pieces of up to 16 bytes.
@@ -44,7 +48,7 @@ impl DepthPart {
     /// A depth that is read from `first` on; any other than `depth` is guarded.
     pub fn guarded(depth: u32, first: Option<Part>) -> DepthPart {
         DepthPart {
-            split: Split { count: 1, chunk: depth, band: None, shares: None, in_flight: IN_FLIGHT },
+            split: Split { count: 1, chunk: depth, grouped: 1, band: None, shares: None, in_flight: IN_FLIGHT },
             number: None,
             first,
         }
@@ -181,29 +185,49 @@ pub(super) fn store(
     }
     let place = shared.place(&mut w, p.z);
     let workspace = w.workspace(shared.bytes());
-    shared.leave(&mut w, workspace, &place, number, &p.sums.parts);
-    if p.finish.is_some() || p.rows.is_some() || matches!(p.tile.form, Form::Winograd { .. }) {
-        // What comes behind is for whole workgroups.
-        let at = w.b.mul(place.item, 4u32);
-        count_workgroup(&mut w, at, tile.threads(), shared.count - 1, done);
-    } else {
-        shared.count_in(&mut w, &place, shared.count - 1, done);
-    }
     // What was counted takes registers, too.
     let in_flight = part.split.in_flight.min(if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT });
     // Of products that count rows, too, the scheduler's order is quicker where registers are not scarce.
     let in_turn = p.rows.is_none() || part.split.in_flight < IN_FLIGHT;
-    p.sums = shared.add(&mut w, workspace, (in_flight, in_turn), &place, tile.types.accumulate, &p.sums);
+    // What comes behind it is for whole workgroups.
+    let whole = p.finish.is_some() || p.rows.is_some() || matches!(p.tile.form, Form::Winograd { .. });
+    let levels = shared.levels(part.split.grouped, in_flight);
+    let (mut number, mut counters) = (number, 0);
+    for level in &levels {
+        shared.leave(&mut w, workspace, &place, number, &p.sums.parts);
+        let group = (level.groups() > 1).then(|| w.b.udiv(number, level.members));
+        let item = group.map_or(place.item, |group| w.b.mad(group, shared.items(), place.item));
+        let item = if counters > 0 { w.b.add(item, counters / 4) } else { item };
+        let others = level.others(&mut w.b, group);
+        if whole {
+            let at = w.b.mul(item, 4u32);
+            count_workgroup(&mut w, at, tile.threads(), others, done);
+        } else {
+            shared.count_in(&mut w, &Place { item, ..place }, others, done);
+        }
+        p.sums = shared.add(
+            &mut w,
+            workspace,
+            (in_flight, in_turn),
+            &place,
+            (level, group),
+            (tile.types.accumulate, &p.sums),
+        );
+        // The sum is left where the group's first part was.
+        number = group.map_or(number, |group| w.b.mul(group, level.members));
+        counters += level.groups() * shared.items() * 4;
+    }
     let counted = p.sums.parts.split_off(own);
     p.rows = p.rows.map(|(rows, known)| match known {
         Known::Counted(tally) => (rows, Known::Counted(tally.with_parts(counted))),
         known => (rows, known),
     });
-    let (finished, columns) = end(&mut w, cx, &p, shared.counters(), done, outer)?;
+    let counters = counters as usize;
+    let (finished, columns) = end(&mut w, cx, &p, counters, done, outer)?;
     w.b.place(done, "done");
-    let sharing = [columns, 1, shared.count];
+    let sharing = [columns, 1, levels[0].members];
     let kernel = w.finish(grid, flops);
-    Ok(vec![Kernel { workspace: shared.bytes(), counters: shared.counters() + finished, sharing, ..kernel }])
+    Ok(vec![Kernel { workspace: shared.bytes(), counters: counters + finished, sharing, ..kernel }])
 }
 
 /// Stores the results and does what comes behind them. Its counters begin `before` bytes behind others; gives how many bytes they
@@ -233,8 +257,8 @@ fn end(
 
 /// Waits until what the workgroup has stored is where all can see it, and goes to `done` unless `all` others were there before. Each
 /// workitem has a counter of its own, at byte `at`; the first wave's decides for all `threads` of them.
-pub(super) fn count_workgroup(w: &mut Writer, at: Part, threads: u32, all: u32, done: BlockId) {
-    let counters = w.counters();
+pub(super) fn count_workgroup(w: &mut Writer, at: Part, threads: u32, all: impl Into<Opnd>, done: BlockId) {
+    let (all, counters) = (all.into(), w.counters());
     let b = &mut w.b;
     let wave = b.wave_size();
     let found = b.lds(threads / wave * 4);
@@ -278,6 +302,35 @@ pub(super) struct Place {
     /// Byte of the workgroup's first piece in a part, and the workitem's number.
     pub group: Part,
     pub lane: Part,
+}
+
+/// Parts that are added together.
+pub(super) struct Level {
+    /// How many there are, and of how many the last one to come adds them: what is left is as many parts as there are groups.
+    count: u32,
+    members: u32,
+    /// Where the next one was left: so many of the first level's parts further.
+    step: u32,
+}
+
+impl Level {
+    fn groups(&self) -> u32 {
+        self.count.div_ceil(self.members)
+    }
+
+    /// How many others the parts of a group have, of several or the only one.
+    fn others(&self, b: &mut Builder, group: Option<Part>) -> Opnd {
+        let most = self.members - 1;
+        match group {
+            Some(group) if !self.count.is_multiple_of(self.members) => {
+                let before = b.mul(group, self.members);
+                let all = b.scalar(self.count - 1);
+                let behind = b.sub(all, before);
+                b.generic(Gen::Min.of(Type::U32), &[behind.into(), most.into()]).into()
+            }
+            _ => most.into(),
+        }
+    }
 }
 
 /// Dwords that a workitem has in flight at most while parts are added.
@@ -335,6 +388,25 @@ impl Shared {
         out
     }
 
+    /// Rounds in which so many parts are added with so many dwords of a workitem in flight, and parts of a round.
+    fn rounds(&self, parts: u32, in_flight: u32) -> (u32, u32) {
+        let rounds = parts.div_ceil((in_flight / self.dwords).max(1));
+        (rounds, parts.div_ceil(rounds))
+    }
+
+    /// How parts are added: all at once, or so many and some more that fill rounds, and then the groups'.
+    fn levels(&self, grouped: u32, in_flight: u32) -> Vec<Level> {
+        let (rounds, together) = self.rounds(grouped, in_flight);
+        let first = Level { count: self.count, members: (rounds * together).min(self.count), step: 1 };
+        match first.groups() {
+            1 => vec![first],
+            groups => {
+                let step = first.members;
+                vec![first, Level { count: groups, members: groups, step }]
+            }
+        }
+    }
+
     /// Stores a part.
     pub fn leave(&self, w: &mut Writer, to: Buffer, place: &Place, number: Part, parts: &[Part]) {
         let start = w.b.mad(number, self.part(), place.group);
@@ -359,15 +431,15 @@ impl Shared {
         b.branch_lt(before, others, done);
     }
 
-    /// Adds all parts, with so many dwords of a workitem in flight, those of further pieces behind them if `in_turn`.
+    /// Adds a group's parts, with so many dwords of a workitem in flight, those of further pieces behind them if `in_turn`.
     fn add(
         &self,
         w: &mut Writer,
         from: Buffer,
         (in_flight, in_turn): (u32, bool),
         place: &Place,
-        ty: Type,
-        like: &Sums,
+        (level, group): (&Level, Option<Part>),
+        (ty, like): (Type, &Sums),
     ) -> Sums {
         let parts: Vec<Part> = like.parts.iter().map(|p| w.b.v(p.len)).collect();
         let sums = Sums { parts, ..*like };
@@ -378,16 +450,17 @@ impl Shared {
         let lanes: Vec<Part> =
             (1..=4).map(|dwords| if dwords == 3 { place.lane } else { w.b.mul(place.lane, dwords * 4) }).collect();
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
-        let rounds = self.count.div_ceil((in_flight / self.dwords).max(1));
-        let together = self.count.div_ceil(rounds);
+        let (rounds, together) = self.rounds(level.members, in_flight);
+        let apart = level.step * self.part();
+        let begin = group.map_or(place.group, |group| w.b.mad(group, level.members * apart, place.group));
         let in_turn = in_turn && self.dwords > in_flight;
         w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
             // Pieces behind others wait for their registers.
             if in_turn {
                 b.fix_order();
             }
-            let start = b.mad(first, self.part(), place.group);
-            let starts: Vec<Part> = (0..together).map(|i| b.add(start, i * self.part())).collect();
+            let start = b.mad(first, apart, begin);
+            let starts: Vec<Part> = (0..together).map(|i| b.add(start, i * apart)).collect();
             let load = |b: &mut Builder, (piece, before): &(Part, u32), start: &Part| {
                 let lane = lanes[piece.len as usize - 1];
                 b.device_load(from, piece.len, lane, *start, before * 4 * self.threads)

@@ -70,9 +70,10 @@ const FROM_L2: f64 = 1.12;
 const PARTS_MOVED: f64 = 0.8;
 const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
 
-/// Of workgroups that add parts: edges of theirs, and bytes a cycle that are on their way to a wave, up to the first level's rate; and of equal
+/// Of workgroups that add parts: edges of theirs, what a second level of adding is charged beside them where it is chosen, and bytes a cycle that are on their way to a wave, up to the first level's rate; and of equal
 /// shares, whose workgroups end at different times, what reading takes over that rate, and the part of it all which is behind everything else. Fitted.
 const ADDING: f64 = 0.78;
+const ANOTHER_LEVEL: f64 = 2000.0;
 const ON_THE_WAY: f64 = 28.0;
 const READING: f64 = 1.14;
 const ADDING_SHARES: f64 = 0.4;
@@ -89,7 +90,7 @@ const BESIDE_PARTS: u32 = 8;
 const MOST_TOGETHER: f64 = 12.0;
 
 /// Most parts of a depth, and the least depth and rounds of a part.
-const PARTS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
+const PARTS: [usize; 18] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256];
 const LEAST_DEPTH: usize = 64;
 const LEAST_ROUNDS: usize = 4;
 
@@ -438,18 +439,13 @@ impl Machine {
         let stored = if count > 1 { 0.0 } else { self.stored_apart(e, tile) };
         let l2 = (groups * own as f64 * pace.loaded + stored) / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
+        let adding = self.adding((tile, round), [results, count], in_flight);
         let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
         if count > 1 {
             if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
             }
-            // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
-            let adding = results.div_ceil(self.target.cus() as usize) as f64;
-            let most = f64::from(split::IN_FLIGHT);
-            let room = self.target.info().named_vgprs().saturating_sub(tile.sums() + BESIDE_SUMS);
-            let on_the_way = ON_THE_WAY * f64::from(room.min(in_flight)).clamp(ONE_LOAD, most) / most;
-            clocks +=
-                ADDING * edges + adding * tile_bytes * count as f64 / self.l1.min(f64::from(round.waves) * on_the_way);
+            clocks += adding.0;
             // Those of a compute unit end at different times.
             let ending = results as f64 / (f64::from(self.target.cus()) * slots);
             clocks += ending.max(1.0) * self.expressed(e, round);
@@ -463,7 +459,29 @@ impl Machine {
         if own * count != rounds && (tile.is_transposed(0) || tile.is_transposed(1)) {
             clocks = f64::INFINITY;
         }
-        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None, in_flight })
+        (
+            clocks,
+            Split { count: count as u32, chunk: own as u32 * tile.k, grouped: adding.1, band, shares: None, in_flight },
+        )
+    }
+
+    /// Cycles in which so many parts of each of a number of results are added with so many dwords of a workitem on their way, and how many make
+    /// a group. The last ones of a group and of all store, count and load, one after the other, and have a compute unit each for it or share it.
+    fn adding(&self, (tile, round): (&Tile, &Round), [results, count]: [usize; 2], in_flight: u32) -> (f64, u32) {
+        let most = f64::from(split::IN_FLIGHT);
+        let room = self.target.info().named_vgprs().saturating_sub(tile.sums() + BESIDE_SUMS);
+        let on_the_way = ON_THE_WAY * f64::from(room.min(in_flight)).clamp(ONE_LOAD, most) / most;
+        let rate = self.l1.min(f64::from(round.waves) * on_the_way);
+        let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
+        let edges = EDGES + LATENCIES * self.latency;
+        let level = |sums: usize, parts: usize| {
+            let each = sums.div_ceil(self.target.cus() as usize);
+            ADDING * edges + (each * parts) as f64 * tile_bytes / rate
+        };
+        let group = (1..).find(|n| n * n >= count).unwrap_or(count);
+        let groups = count.div_ceil(group);
+        let (once, twice) = (level(results, count), level(results * groups, group) + level(results, groups));
+        if once <= twice { (once, count as u32) } else { (once.min(twice + ANOTHER_LEVEL), group as u32) }
     }
 
     /// Dwords of parts that a workitem has on their way at once, and how many workgroups that leaves a compute unit room for: as many as their
@@ -501,9 +519,8 @@ impl Machine {
             let read = (rows * tile_m + columns * tile_n) * depth;
             (read / (rows * columns) * tiles).max(once)
         };
-        // A part of what was read stays.
         let from_memory = |read: f64| {
-            let read = once + (read - once) * (1.0 - kept(self.cache, once));
+            let read = self.read_again(once, read);
             if read <= unnoticed { once } else { read }
         };
         let along = (columns as f64).min(at_once);
@@ -518,6 +535,11 @@ impl Machine {
         });
         let best = banded.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(read, _)| *read < plain);
         best.map_or((from_memory(plain), None), |(read, band)| (from_memory(read), Some(band)))
+    }
+
+    /// Bytes that come from memory where operands of `once` are asked for more often: a part of what was read stays in a cache.
+    fn read_again(&self, once: f64, read: f64) -> f64 {
+        once + (read - once).max(0.0) * (1.0 - kept(self.cache, once))
     }
 
     /// L2 takes so much of some clocks for operands, and for results in the pieces in which matrix instructions leave them, that it is
@@ -578,7 +600,7 @@ impl Machine {
         });
         let (read, shares) = banded.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let once = e.bytes as f64;
-        let read = read.max(once);
+        let read = self.read_again(once, read);
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
@@ -613,8 +635,14 @@ impl Machine {
         let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
         // Of a compute unit's workgroups few put a tile together at a time.
         let adding = ADDING_SHARES * adding + (1.0 + f64::from(shares.whole())) * self.expressed(e, round);
-        let split =
-            Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares), in_flight: split::IN_FLIGHT };
+        let split = Split {
+            count: 1,
+            chunk: rounds * tile.k,
+            grouped: 1,
+            band: None,
+            shares: Some(shares),
+            in_flight: split::IN_FLIGHT,
+        };
         Some((clocks + adding, split))
     }
 

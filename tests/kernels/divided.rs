@@ -2,9 +2,10 @@
 //! added in which order must not depend on who is last, and counters must be as they were.
 
 use crate::support::build::{Builder, int, ints};
+use crate::support::device::TARGETS;
 use crate::support::{all_cases, drawn};
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{EQUAL_SHARES, Tuned, Tuning, candidates};
+use barewave::kernels::{Candidate, EQUAL_SHARES, Tuned, Tuning, candidates};
 use barewave::runtime::EmulatedDevice;
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, Session};
@@ -24,6 +25,17 @@ fn roundoffs(t: DType) -> (f64, f64) {
 
 /// Runs a product of `[batches, m, n, k]` by some of the tiles that can be divided. Gives how many there were.
 fn check(target: &str, dtype: DType, extents: [usize; 4], turned: [bool; 2]) -> usize {
+    check_by(target, dtype, extents, turned, |c| c.parts == EQUAL_SHARES).len()
+}
+
+/// Runs it in some of the ways that are asked for. Gives the workgroups that add parts together in each of these.
+fn check_by(
+    target: &str,
+    dtype: DType,
+    extents: [usize; 4],
+    turned: [bool; 2],
+    asked: impl Fn(&Candidate) -> bool,
+) -> Vec<(u32, u32)> {
     let [batches, m, n, k] = extents;
     let mut b = Builder::new(17, (m + k) as u64);
     let mut side = |rows: usize, cols: usize, turned: bool| {
@@ -53,13 +65,14 @@ fn check(target: &str, dtype: DType, extents: [usize; 4], turned: [bool; 2]) -> 
     let graph = fuse(&b.model, &Options::default()).unwrap();
     let chip = Target::parse(target).unwrap();
     let considered = candidates(&graph, &graph.steps[0], chip, &Tuning::default()).unwrap();
-    let all: Vec<_> = considered.candidates.iter().filter(|c| c.parts == EQUAL_SHARES).collect();
+    let all: Vec<_> = considered.candidates.iter().filter(|c| asked(c)).collect();
     // The best one, and the one with the largest tile.
     let largest = all.iter().max_by_key(|c| c.tile[0] * c.tile[1]).copied();
     let mut some: Vec<_> = all.first().copied().into_iter().chain(largest).collect();
     some.dedup();
     let (x, y) = (x.to_f64(), y.to_f64());
     let (u, v) = roundoffs(dtype);
+    let mut sharing = Vec::new();
     for (i, c) in some.iter().enumerate() {
         let mut tuning = Tuning::default();
         tuning.insert(considered.product.clone(), Tuned::from(*c));
@@ -67,6 +80,7 @@ fn check(target: &str, dtype: DType, extents: [usize; 4], turned: [bool; 2]) -> 
         let compiled = compiler.compile_graph(&graph).unwrap();
         let name = format!("{target} {dtype} {extents:?} {turned:?} by {:?}", c.tile);
         assert_eq!(compiled.plan().launches.len(), 1, "{name}");
+        sharing.push((c.parts, compiled.plan().launches[0].sharing[2]));
         let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
         let mut session = Session::new(device, &compiled).unwrap();
         let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -86,7 +100,7 @@ fn check(target: &str, dtype: DType, extents: [usize; 4], turned: [bool; 2]) -> 
             assert!((got[i] - want).abs() <= most, "{name}: {} instead of {want} at {i}", got[i]);
         }
     }
-    some.len()
+    sharing
 }
 
 /// Fewer tiles than compute units, each of them shared by several workgroups.
@@ -143,4 +157,21 @@ fn whole_tiles_behind_shares() {
         }
     }
     assert!(found > if all_cases() { 12 } else { 2 }, "{found} ways");
+}
+
+/// Few results of a long depth: many parts, which are added in groups first, the last of which has fewer.
+#[test]
+fn many_parts_in_groups() {
+    for (i, target) in ["gfx803", "gfx900", "gfx1102"].iter().chain(&TARGETS).enumerate() {
+        for (j, dtype) in [DType::F32, DType::F16, DType::I8, DType::F64].into_iter().enumerate() {
+            if !drawn(&format!("many parts {target} {dtype}")) {
+                continue;
+            }
+            let extents = [1 + (i + j) % 2, 37, 70, [9_001, 11_008, 13_320][(i + j) % 3]];
+            let turned = [[false, false], [false, true], [true, false]][(i + j) % 3];
+            let ways = check_by(target, dtype, extents, turned, |c| c.parts > 16);
+            let grouped = |(parts, together): &(u32, u32)| (2..*parts / 2).contains(together);
+            assert!(ways.iter().any(grouped), "{target} {dtype} {extents:?}: {ways:?}");
+        }
+    }
 }
