@@ -219,9 +219,9 @@ pub(super) fn quickest(
 
 /// The order of ways. Between those that differ by less than a thousandth the estimate knows no difference: the largest tile comes first, which
 /// loads least, and of tiles for matrix instructions the deepest, whose waves meet least often.
-fn order((clocks, tile, _): &Timed) -> (i64, Reverse<[u32; 2]>) {
+fn order((clocks, tile, _): &Timed) -> (i64, Reverse<[u32; 2]>, u64) {
     let depth = if matches!(tile.form, Form::Matrix(_)) { tile.k } else { 0 };
-    ((1000.0 * clocks.ln()).round() as i64, Reverse([tile.m * tile.n, depth]))
+    ((1000.0 * clocks.ln()).round() as i64, Reverse([tile.m * tile.n, depth]), clocks.to_bits())
 }
 
 /// The best of some ways, and how its results are stored.

@@ -70,10 +70,11 @@ const FROM_L2: f64 = 1.12;
 const PARTS_MOVED: f64 = 0.8;
 const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
 
-/// Of workgroups that add parts: edges of theirs, what a second level of adding is charged beside them where it is chosen, and bytes a cycle that are on their way to a wave, up to the first level's rate; and of equal
-/// shares, whose workgroups end at different times, what reading takes over that rate, and the part of it all which is behind everything else. Fitted.
+/// Of workgroups that add parts: edges of theirs; what a second level of adding is charged beside them, up to what one level takes; and bytes a
+/// cycle that are on their way to a wave, up to the first level's rate. Of equal shares, whose workgroups end at different times, what reading
+/// takes over that rate, and the part of it all which is behind everything else. Fitted.
 const ADDING: f64 = 0.78;
-const ANOTHER_LEVEL: f64 = 2000.0;
+const ANOTHER_LEVEL: f64 = 3000.0;
 const ON_THE_WAY: f64 = 28.0;
 const READING: f64 = 1.14;
 const ADDING_SHARES: f64 = 0.4;
