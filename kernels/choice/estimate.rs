@@ -106,9 +106,6 @@ const MOST_ROWS: u32 = 64;
 /// elements that are not narrow. Fitted.
 const DIVIDED: f64 = 0.97;
 
-/// Equal shares whose operands a cache before memory holds are taken where that saves so much: what it gives again and again is not counted.
-const CACHED: f64 = 0.96;
-
 /// Memory that is busy for less than this share of what compute units need holds nobody up.
 const UNNOTICED: f64 = 0.85;
 
@@ -647,8 +644,7 @@ impl Machine {
             shares: Some(shares),
             in_flight: split::IN_FLIGHT,
         };
-        let lead = if once <= self.cache { CACHED } else { 1.0 };
-        Some(((clocks + adding) / lead, split))
+        Some((clocks + adding, split))
     }
 
     /// The best way to divide tiles in equal shares: among workgroups of which one runs on a compute unit, as many as its SIMDs have room
