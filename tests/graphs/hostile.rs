@@ -160,6 +160,74 @@ fn outputs_that_nobody_wants() {
     assert!(error.contains("num_outputs"), "{error}");
 }
 
+/// Operators whose inputs, or lists among their attributes, do not fit each other.
+#[test]
+fn parts_that_do_not_fit() {
+    let error = |make: &dyn Fn(&mut Builder) -> String| {
+        let mut b = Builder::new(17, 7);
+        let y = make(&mut b);
+        b.output(&y);
+        let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+        b.model.expand();
+        compiler.fuse(&b.model, &Options::default()).unwrap_err().to_string()
+    };
+    let lstm = |shapes: [&[usize]; 3], layout: i64| {
+        error(&|b| {
+            let (x, w, r) = (b.input(&[2, 2, 3]), b.weight(&[1, 16, 3]), b.weight(&[1, 16, 4]));
+            let [bias, state, holes] = shapes.map(|s| b.weight(s));
+            let at = [("hidden_size", int(4)), ("layout", int(layout))];
+            b.node("LSTM", &[&x, &w, &r, &bias, "", &state, "", &holes], &at)
+        })
+    };
+    let good: [&[usize]; 3] = [&[1, 32], &[1, 2, 4], &[1, 12]];
+    for (i, bad) in
+        [(0, &[32][..]), (0, &[1, 16]), (0, &[2, 32]), (1, &[2, 4]), (1, &[2, 1, 4]), (2, &[12]), (2, &[1, 8])]
+    {
+        let mut shapes = good;
+        shapes[i] = bad;
+        let e = lstm(shapes, 0);
+        assert!(e.contains(&format!("input {} has shape {bad:?}", [3, 5, 7][i])), "{e}");
+    }
+    let e = lstm([good[0], &[2, 4], good[2]], 1);
+    assert!(e.contains("input 5 has shape [2, 4], not [2, 1, 4]"), "{e}");
+    let e = error(&|b| {
+        let x = b.input(&[2, 3, 4, 5]);
+        let half = HostTensor::from_f64(DType::F16, &[2, 3, 4, 5], &[0.0; 120]);
+        let half = b.constant(half);
+        b.node("TensorScatter", &[&x, &half], &[])
+    });
+    assert!(e.contains("a cache of type f32 and an update of type f16"), "{e}");
+    let vectors = |op: &'static str, count: Attribute| {
+        error(&|b| {
+            let x = b.input(&[2, 3]);
+            let name = if op == "SVMRegressor" { "n_supports" } else { "vectors_per_class" };
+            let at = [
+                (name, count.clone()),
+                ("classlabels_ints", ints(&[0, 1])),
+                ("support_vectors", Attribute::Floats(vec![1.0; 12])),
+                ("coefficients", Attribute::Floats(vec![1.0; 4])),
+            ];
+            let y = b.node(op, &[&x], &at[..]);
+            b.model.graph.nodes.last_mut().unwrap().domain = "ai.onnx.ml".into();
+            y
+        })
+    };
+    for count in [i64::MAX, 13, 5] {
+        let e = vectors("SVMRegressor", int(count));
+        assert!(e.contains(&format!("12 numbers for {count} vectors")), "{e}");
+    }
+    let e = vectors("SVMClassifier", ints(&[i64::MAX, i64::MAX]));
+    assert!(e.contains("SVMClassifier of 2 classes"), "{e}");
+    let e = vectors("SVMClassifier", ints(&[1; 2000]));
+    assert!(e.contains("SVMClassifier of 2000 classes and 2000 vectors"), "{e}");
+    let e = error(&|b| {
+        let y = b.node("NhwcMaxPool", &[], &[("kernel_shape", ints(&[2, 2]))]);
+        b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
+        y
+    });
+    assert!(e.contains("input 0"), "{e}");
+}
+
 /// Branches in branches are looked at once for each that lies around them; loops in loops are not so deep.
 #[test]
 fn graphs_inside_of_each_other() {
