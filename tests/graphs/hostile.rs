@@ -197,6 +197,14 @@ fn parts_that_do_not_fit() {
         b.node("TensorScatter", &[&x, &half], &[])
     });
     assert!(e.contains("a cache of type f32 and an update of type f16"), "{e}");
+    for (op, takes) in [("Add", 2), ("Sqrt", 1), ("Neg", 1)] {
+        let e = error(&|b| {
+            let (x, wide) = (b.input(&[4, 1]), b.input(&[3]));
+            let inputs = [vec![x.as_str(); takes], vec![&wide]].concat();
+            b.node(op, &inputs, &[])
+        });
+        assert!(e.contains(&format!("it has {} inputs and takes {takes}", takes + 1)), "{e}");
+    }
     let vectors = |op: &'static str, count: Attribute| {
         error(&|b| {
             let x = b.input(&[2, 3]);
@@ -216,7 +224,7 @@ fn parts_that_do_not_fit() {
         let e = vectors("SVMRegressor", int(count));
         assert!(e.contains(&format!("12 numbers for {count} vectors")), "{e}");
     }
-    let e = vectors("SVMClassifier", ints(&[i64::MAX, i64::MAX]));
+    let e = vectors("SVMClassifier", Attribute::Ints(vec![i64::MAX; 2]));
     assert!(e.contains("SVMClassifier of 2 classes"), "{e}");
     let e = vectors("SVMClassifier", ints(&[1; 2000]));
     assert!(e.contains("SVMClassifier of 2000 classes and 2000 vectors"), "{e}");
