@@ -25,6 +25,7 @@ const MOST_WEIGHTS: usize = 1 << 28;
 fn likeness(b: &mut Body<'_>, x: &str, count: usize) -> String {
     let vectors = floats(b, "support_vectors");
     if count == 0 || !vectors.len().is_multiple_of(count) || vectors.is_empty() {
+        b.ignore(&["kernel_params", "kernel_type"]);
         return b.op(&format!("ai.onnx.ml:SVM with {} numbers for {count} vectors", vectors.len()), &[x]);
     }
     let width = vectors.len() / count;
@@ -80,6 +81,7 @@ fn classifier(b: &mut Body<'_>) {
     let count: usize = per_class.iter().fold(0, |n, c| n.saturating_add(*c));
     let weights = per_class.len().checked_pow(2).and_then(|pairs| pairs.checked_mul(count));
     if weights.is_none_or(|n| n > MOST_WEIGHTS) {
+        b.ignore(&["kernel_params", "kernel_type", "post_transform", "prob_a", "prob_b", "rho", "support_vectors"]);
         let refused = format!("ai.onnx.ml:SVMClassifier of {} classes and {count} vectors", per_class.len());
         let y = b.op(&refused, &[&x]);
         b.set(0, &y);
