@@ -185,6 +185,7 @@ pub fn compile_step(
     let mut out = Vec::new();
     for (i, mut kernel) in timed!("build", kernels::lower(graph, step, target, tuning, name))?.into_iter().enumerate() {
         kernel.function.name = symbol(name, i);
+        kernel.function.workgroups = Some(kernel.grid.iter().fold(1, |n: u32, g| n.saturating_mul(*g)));
         let machine = passes::compile(kernel.function.clone())?;
         out.push((KernelCode::new(&kernel, &machine), KernelIr { source: kernel.function, machine }));
     }

@@ -76,6 +76,7 @@ impl Builder {
             lds_bytes: 0,
             kernarg_bytes: 0,
             workgroup_size,
+            workgroups: None,
             scratch_bytes: 0,
         };
         let mut b = Builder {

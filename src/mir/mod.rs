@@ -293,6 +293,8 @@ pub struct Function {
     pub kernarg_bytes: u32,
     /// Workitems per workgroup.
     pub workgroup_size: u32,
+    /// Workgroups of a launch, where that is known: passes ask it how many share a compute unit.
+    pub workgroups: Option<u32>,
     /// Scratch bytes per workitem (spills).
     pub scratch_bytes: u32,
 }

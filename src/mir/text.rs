@@ -97,7 +97,7 @@ impl Function {
 
 impl Display for Function {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
+        write!(
             out,
             "kernel @{} target {} workgroup {} lds {} kernarg {} scratch {}",
             self.name,
@@ -107,6 +107,10 @@ impl Display for Function {
             self.kernarg_bytes,
             self.scratch_bytes
         )?;
+        if let Some(n) = self.workgroups {
+            write!(out, " workgroups {n}")?;
+        }
+        writeln!(out)?;
         if !self.comment.is_empty() {
             writeln!(out, "; {}", self.comment)?;
         }
@@ -292,6 +296,7 @@ fn parse_header(words: &[&str]) -> Result<Function, Malformed> {
     f.lds_bytes = number("lds")?;
     f.kernarg_bytes = number("kernarg")?;
     f.scratch_bytes = number("scratch")?;
+    f.workgroups = words.contains(&"workgroups").then(|| number("workgroups")).transpose()?;
     Ok(f.clone())
 }
 

@@ -11,8 +11,8 @@
 //! [constraints] are edges like those of dependences.
 //!
 //! The goal is an occupancy step ([`Target::vgpr_steps`]): the most registers with which as many workgroups fit on a compute unit as
-//! in the order that the block came in, or as LDS and the workgroup's size allow. So reordering never costs a
-//! workgroup, and uses all registers that cost none.
+//! in the order that the block came in, or as LDS, the workgroup's size and the workgroups of the launch allow. So reordering never costs a
+//! workgroup that there is, and uses all registers that cost none.
 //!
 //! [`Space`]: crate::mir::Space
 //! [`Target::vgpr_steps`]: barewave_isa::Target::vgpr_steps
@@ -57,10 +57,13 @@ pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> Result<u32, Broken
     Ok(goal)
 }
 
+/// Vector registers that gaps between tuples take, about.
+const GAPS: u32 = 16;
+
 /// Registers that are kept free while what has been begun is not ended, where the greedy choice alone did not stay within the goals.
 const RESERVES: [i64; 3] = [8, 16, 32];
 
-/// Most VGPRs that cost no workgroup against `pressure` of them, or against `reach` waves.
+/// Most VGPRs that cost no workgroup against `pressure` of them, against `reach` waves, or against the waves that the launch has for a SIMD.
 fn next_step(f: &Function, pressure: u32, reach: u32) -> u32 {
     let info = f.target.info();
     let free = f.target.most_vgprs(info.wave_size, reach);
@@ -72,7 +75,12 @@ fn next_step(f: &Function, pressure: u32, reach: u32) -> u32 {
         let as_many = steps.iter().rev().find(|s| groups(s.0) == groups(step.0));
         as_many.map_or(step.1, |s| s.1)
     });
-    step.unwrap_or(u32::MAX).max(free)
+    // Where registers have no other use, gaps should not make them spill.
+    let spare = f.workgroups.map_or(0, |all| {
+        let waves = all.div_ceil(f.target.cus()).saturating_mul(of_group).div_ceil(info.simds);
+        f.target.most_vgprs(info.wave_size, waves).min(info.named_vgprs() - GAPS)
+    });
+    step.unwrap_or(u32::MAX).max(free).max(spare)
 }
 
 /// Most VGPRs that are live at once.
@@ -487,5 +495,22 @@ mod tests {
         assert_eq!(next_step(&of(256), 66, 8), 72);
         assert_eq!(next_step(&of(1024), 66, 8), 128);
         assert_eq!(next_step(&of(1024), 60, 8), 64);
+    }
+
+    #[test]
+    fn registers_of_workgroups_that_a_launch_does_not_have_are_free() {
+        let target = Target::GFX942;
+        let of = |workgroup, workgroups| {
+            let f = Function { workgroups, ..Builder::new(target, "goal", workgroup).finish() };
+            assert_eq!(crate::mir::parse(&f.to_string()).unwrap(), f);
+            next_step(&f, 60, 8)
+        };
+        // One workgroup of sixteen waves for each compute unit; two for one of them.
+        assert_eq!(of(1024, Some(target.cus())), 128);
+        assert_eq!(of(1024, Some(target.cus() + 1)), 64);
+        assert_eq!(of(1024, None), 64);
+        assert_eq!(of(1024, Some(u32::MAX)), 64);
+        // Less than a wave for each SIMD.
+        assert_eq!(of(64, Some(1)), target.info().named_vgprs() - GAPS);
     }
 }

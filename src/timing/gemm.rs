@@ -146,6 +146,59 @@ impl Place {
     }
 }
 
+/// How far the code of a kernel is from what [`Gemm`] describes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Code {
+    /// Times that its multiplications take of what [`Gemm::rate`] says: other instructions stand between them.
+    pub pace: f64,
+    /// Latencies of memory that a workgroup waits in each round besides what [`Gemm::prefetch`] leaves of one.
+    pub waits: f64,
+    /// Times that L2 and memory take of what they need for it.
+    pub traffic: f64,
+}
+
+impl Code {
+    /// As described.
+    pub const IDEAL: Code = Code { pace: 1.0, waits: 0.0, traffic: 1.0 };
+}
+
+/// What the clocks of a product are made of, whatever its kernel's code is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// Clocks in which a round is multiplied, by the whole place and by the SIMDs that one workgroup has waves on.
+    work: [f64; 2],
+    /// Clocks of a round's traffic with LDS and with the first-level cache, and the least for the steps' operands to come.
+    lds: f64,
+    l1: f64,
+    answers: f64,
+    /// Clocks of a round alone that nothing hides, those that memory's latency leaves of it at least, and a latency.
+    exposed: f64,
+    least: f64,
+    latency: f64,
+    /// [`Loops`], whose rounds the code decides.
+    loops: Loops,
+    /// Clocks until the first round, of the traffic with L2 and memory, and in which the waves begin.
+    first: f64,
+    dram: f64,
+    l2: f64,
+    dispatch: f64,
+    tiles_per_cu: f64,
+}
+
+impl Parts {
+    /// Clocks of a kernel with such code.
+    pub fn clocks(&self, code: Code) -> Clocks {
+        let [all, own] = self.work.map(|work| work * code.pace);
+        let busy = all.max(self.lds).max(self.l1);
+        let own = together([own, self.lds, self.l1, self.answers], ALONE) + self.exposed;
+        let alone = own.max(self.least) + self.latency * code.waits;
+        let compute = Loops { busy, alone, ..self.loops }.clocks();
+        let (dram, l2) = (self.dram * code.traffic, self.l2 * code.traffic);
+        let total = queued([compute, dram + self.first, l2 + self.first, self.dispatch + self.first]);
+        Clocks { total, compute, dram, l2, tiles_per_cu: self.tiles_per_cu, occupancy: self.loops.occupancy }
+    }
+}
+
 /// Clocks that a product takes, and its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Clocks {
@@ -227,6 +280,11 @@ impl Gemm {
 
     /// Clocks on a chip with `cus` compute units.
     pub fn clocks(&self, chip: &Chip, cus: f64) -> Clocks {
+        self.parts(chip, cus).clocks(Code::IDEAL)
+    }
+
+    /// What its clocks are made of on a chip with `cus` compute units.
+    pub fn parts(&self, chip: &Chip, cus: f64) -> Parts {
         let place = Place::of(chip);
         let wave = f64::from(chip.target.info().wave_size);
         let rate = self.rate * place.cus;
@@ -249,17 +307,15 @@ impl Gemm {
         let writes = (self.tile.0 + self.tile.1) * self.depth / self.load_width / 64.0;
         let lds = reads / place.lds_bytes_clk + writes * LDS_WRITE * (1.0 + dwords) / (PORTS * place.cus);
         let l1 = loaded * self.depth / (chip.l1_bytes_clk * place.cus);
-        let busy = (work / rate).max(lds).max(l1);
         // Dot products of bytes take four of them in a step.
         let vector_step = if element < 2.0 { 4.0 } else { 1.0 };
         let steps = self.depth / self.matrix.map_or(vector_step, |m| m[2].max(1.0)) / self.threads.2;
         let answers = steps * chip.lds_latency;
-        let (least, exposed) = if self.local_prefetch { (answers * STEP, 0.0) } else { (0.0, answers * STEP_WAIT) };
-        let own = together([work / (rate * (waves / place.simds).min(1.0)), lds, l1, least], ALONE) + SYNC + exposed;
+        let (answers, exposed) = if self.local_prefetch { (answers * STEP, 0.0) } else { (0.0, answers * STEP_WAIT) };
         let latency = (chip.dram + chip.vmem_cold + chip.vmem_crowd / 2.0) / 2.0;
-        let alone = match self.prefetch > 0.0 {
-            true => own.max(latency * EXPOSED / self.prefetch.max(1.0)),
-            false => own + latency,
+        let (least, waited) = match self.prefetch > 0.0 {
+            true => (latency * EXPOSED / self.prefetch.max(1.0), 0.0),
+            false => (0.0, latency),
         };
         let reads_c = if self.reads_c { 1.0 } else { 0.0 };
         let narrow = if stored * self.store_width < 4.0 { NARROW } else { 1.0 };
@@ -278,7 +334,7 @@ impl Gemm {
         };
         let occupancy = self.occupancy(chip, &place, wave);
         let most = (tiles * place.cus / cus).ceil();
-        let compute = Loops { most, occupancy, rounds, busy, alone, around: store + last, ends }.clocks();
+        let loops = Loops { most, occupancy, rounds, busy: 0.0, alone: 0.0, around: store + last, ends };
         let stores = self.m * self.n * stored * self.batch * split;
         let matrices = (self.m * self.k + self.k * self.n) * element * self.batch + stores * (1.0 + reads_c);
         let moved = self.moved.unwrap_or(matrices);
@@ -290,9 +346,21 @@ impl Gemm {
         let from_mall = if kept > 0.0 || stay > 0.0 { moved / chip.mall_bytes_clk } else { 0.0 };
         let dram = from_memory.max(from_mall);
         let l2 = tiles * loaded * k / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
-        let first = PROLOGUE + latency;
-        let total = queued([compute, dram + first, l2 + first, chip.dispatch(tiles * waves, cus) + first]);
-        Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }
+        Parts {
+            work: [work / rate, work / (rate * (waves / place.simds).min(1.0))],
+            lds,
+            l1,
+            answers,
+            exposed: SYNC + exposed + waited,
+            least,
+            latency,
+            loops,
+            first: PROLOGUE + latency,
+            dram,
+            l2,
+            dispatch: chip.dispatch(tiles * waves, cus),
+            tiles_per_cu: tiles / cus,
+        }
     }
 }
 
@@ -364,9 +432,9 @@ pub fn usual_matrix(target: Target, dtype: &str) -> Option<[f64; 4]> {
     (rate > vector_rate(target, dtype)?).then_some(shape)
 }
 
-/// Operations in a clock and the shape of the quickest matrix instruction, of equals the one with the smallest tile: rates follow
+/// Operations in a clock and the shape of the quickest matrix instruction, of equals the one with the smallest tile, of these the deepest: rates follow
 /// from shapes and passes in the instruction tables.
-fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
+pub(crate) fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
     let suffix: &[&str] = match dtype {
         "f16" => &["_f16", "f16"],
         "bf16" => &["_bf16", "bf16_1k", "bf16"],
@@ -393,7 +461,7 @@ fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
         Some((product / f64::from(info.busy.max(passes)) * f64::from(target.info().simds), shape))
     });
     let tile = |s: &[f64; 4]| s[0] * s[1] * s[3];
-    all.max_by(|a, b| a.0.total_cmp(&b.0).then(tile(&b.1).total_cmp(&tile(&a.1))))
+    all.max_by(|a, b| a.0.total_cmp(&b.0).then(tile(&b.1).total_cmp(&tile(&a.1))).then(a.1[2].total_cmp(&b.1[2])))
 }
 
 /// Operations of a compute unit in a clock with vector instructions of one multiply-add a lane.

@@ -4,7 +4,7 @@
 //! best kernel that somebody tuned may be another: errors against measured times are an upper bound of the model's.
 
 use crate::chip::{Chip, Evidence};
-use crate::gemm::{Gemm, rate, usual_matrix};
+use crate::gemm::{Gemm, matrix, rate, usual_matrix};
 use crate::validate::{Bucket, Errors, Table, TableError, errors};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -76,6 +76,12 @@ impl Kernels {
         Some(Kernels { matrix: usual_matrix(target, dtype), ..Kernels::of_rate(rate(target, dtype)?) })
     }
 
+    /// The quickest matrix instruction that a target has for a type, whether or not vector instructions are as quick.
+    pub fn of_matrix(target: Target, dtype: &str) -> Option<Kernels> {
+        let (rate, shape) = matrix(target, dtype)?;
+        Some(Kernels { matrix: Some(shape), ..Kernels::of_rate(rate) })
+    }
+
     /// Vector instructions of that rate.
     pub fn of_rate(rate: f64) -> Kernels {
         Kernels { split: true, single: true, rate, matrix: None, tiles: &TILES[..USUAL], moved: None, spread: 1.0 }
@@ -99,46 +105,61 @@ pub(crate) fn products_with(
     [m, n, k, batch]: [f64; 4],
     with: Kernels,
 ) -> Vec<(f64, Gemm)> {
+    let mut best: Vec<(f64, Gemm)> = Vec::new();
+    for gemm in kernels(chip, dtype, [m, n, k, batch], with) {
+        let clocks = gemm.clocks(chip, cus).total;
+        match best.last_mut() {
+            Some(last) if last.1.tile == gemm.tile => {
+                if clocks < last.0 {
+                    *last = (clocks, gemm);
+                }
+            }
+            _ => best.push((clocks, gemm)),
+        }
+    }
+    best.sort_by(|a, b| a.0.total_cmp(&b.0));
+    best
+}
+
+/// The kernels of a set that a product can be computed with, tile by tile: each depth of a round that fits, the product's split or not.
+pub(crate) fn kernels(
+    chip: &Chip,
+    dtype: &str,
+    [m, n, k, batch]: [f64; 4],
+    with: Kernels,
+) -> impl Iterator<Item = Gemm> {
     let element = element_bytes(dtype);
     let Kernels { split: may_split, single, rate, matrix, tiles, moved, spread } = with;
-    let timed = |tile: (f64, f64), split: f64, depth: f64| {
-        let gemm = Gemm {
-            m,
-            n,
-            k,
-            batch,
-            tile,
-            depth: depth / element,
-            threads: (16.0, if tile.0 * tile.1 < 1024.0 { 4.0 } else { 16.0 }, 1.0),
-            matrix,
-            split,
-            prefetch: 1.0,
-            local_prefetch: true,
-            bytes: (element, element, 4.0),
-            along_depth: [true, true],
-            load_width: 16.0 / element,
-            store_width: 4.0,
-            reads_c: false,
-            warm: false,
-            single,
-            rate,
-            moved,
-            spread,
-        };
-        (gemm.clocks(chip, cus).total, gemm)
+    let kernel = move |tile: (f64, f64), split: f64, depth: f64| Gemm {
+        m,
+        n,
+        k,
+        batch,
+        tile,
+        depth: depth / element,
+        threads: (16.0, if tile.0 * tile.1 < 1024.0 { 4.0 } else { 16.0 }, 1.0),
+        matrix,
+        split,
+        prefetch: 1.0,
+        local_prefetch: true,
+        bytes: (element, element, 4.0),
+        along_depth: [true, true],
+        load_width: 16.0 / element,
+        store_width: 4.0,
+        reads_c: false,
+        warm: false,
+        single,
+        rate,
+        moved,
+        spread,
     };
-    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| may_split && k / split >= 32.0 || *split == 1.0);
+    let splits =
+        [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(move |split| may_split && k / split >= 32.0 || *split == 1.0);
     let lds = f64::from(chip.target.info().lds_bytes);
     // Two buffers.
-    let fits = |tile: (f64, f64), depth: f64| 2.0 * (tile.0 + tile.1) * depth <= lds;
-    let depths = |tile| DEPTHS.into_iter().filter(move |d| fits(tile, *d));
-    let best = |tile: &(f64, f64)| {
-        let all = splits.clone().flat_map(|s| depths(*tile).map(move |d| timed(*tile, s, d)));
-        all.min_by(|a, b| a.0.total_cmp(&b.0))
-    };
-    let mut out: Vec<(f64, Gemm)> = tiles.iter().filter_map(best).collect();
-    out.sort_by(|a, b| a.0.total_cmp(&b.0));
-    out
+    let fits = move |tile: (f64, f64), depth: f64| 2.0 * (tile.0 + tile.1) * depth <= lds;
+    let depths = move |tile| DEPTHS.into_iter().filter(move |d| fits(tile, *d));
+    tiles.iter().flat_map(move |&tile| splits.clone().flat_map(move |s| depths(tile).map(move |d| kernel(tile, s, d))))
 }
 
 /// A measured matrix product of unknown kernel.

@@ -2,11 +2,13 @@
 
 use super::vendor;
 use crate::{Failure, Result};
+use barewave_timing::conv::{self, Run};
 use barewave_timing::floor::Contradictions;
+use barewave_timing::gemm::Code;
 use barewave_timing::instr::Unit;
 use barewave_timing::sqtt::Interval;
 use barewave_timing::validate::{self, Errors};
-use barewave_timing::{conv, floor, shapes, sqtt};
+use barewave_timing::{floor, shapes, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -149,9 +151,11 @@ pub fn run(args: &Args) -> Result {
         rows.retain(|r| args.images.is_empty() || args.images.contains(&r.shape.input[0]));
         let mut known = conv::runs();
         if args.fit {
-            println!("chip,dtype,family,launch_us,pace,rise_us,slow");
-            for ((chip, dtype, family), run) in conv::fit(&rows) {
-                println!("{chip},{dtype},{},{},{:.2},{},{}", family.name(), run.launch, run.pace, run.rise, run.slow);
+            println!("chip,dtype,solver,launch_us,pace,waits,traffic,rise_us,slow");
+            for ((chip, dtype, solver), Run { launch, code: Code { pace, waits, traffic }, rise, slow }) in
+                conv::fit(&rows)
+            {
+                println!("{chip},{dtype},{solver},{launch:.1},{pace:.2},{waits:.2},{traffic:.2},{rise},{slow}");
             }
             return Ok(());
         }
