@@ -105,6 +105,29 @@ enum Command {
     Man(shell::ManArgs),
 }
 
+/// More threads than this are a mistake.
+const MOST_THREADS: usize = 1024;
+
+impl Command {
+    /// True when it compiles, checks or runs code, for which all cores are used.
+    fn shares_work(&self) -> bool {
+        !matches!(
+            self,
+            Command::Devices(_) | Command::Isa(_) | Command::Lsp(_) | Command::Completions(_) | Command::Man(_)
+        )
+    }
+}
+
+/// Starts the threads that work is shared among, where a lack of them can still be told; the error has the exit status.
+fn start_threads() -> std::result::Result<(), (u8, String)> {
+    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse::<usize>().ok());
+    if let Some(n) = asked.filter(|n| *n > MOST_THREADS) {
+        return Err((2, format!("RAYON_NUM_THREADS={n}: at most {MOST_THREADS} threads share the work")));
+    }
+    let started = rayon::ThreadPoolBuilder::new().build_global();
+    started.map_err(|e| (1, format!("the system gives no threads ({e}): set RAYON_NUM_THREADS to fewer")))
+}
+
 fn main() -> ExitCode {
     // A reader that closes the pipe (`barewave ... | head`) ends the process quietly, as with other tools.
     #[cfg(unix)]
@@ -125,6 +148,12 @@ fn main() -> ExitCode {
     if let Err(e) = environment.and_then(|()| barewave::passes::dumped().map(drop).map_err(|e| e.to_string())) {
         eprintln!("error: {e}");
         return ExitCode::from(2);
+    }
+    if cli.command.shares_work()
+        && let Err((status, e)) = start_threads()
+    {
+        eprintln!("error: {e}");
+        return ExitCode::from(status);
     }
     let result = match cli.command {
         Command::Devices(args) => devices::run(&args),

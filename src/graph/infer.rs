@@ -18,6 +18,7 @@ use super::error::{Reason, Res};
 use super::lower::{Lowering, Value};
 use super::ops;
 use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
+use super::shared::Shared;
 use crate::onnx::{Attribute, Node};
 use crate::tensor::{DType, HostTensor};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -42,7 +43,7 @@ pub(crate) enum Content {
     /// Whole numbers, some of which depend on run-time sizes.
     Numbers(Vec<Dim>),
     /// It is no tensor, but a sequence of values.
-    List(Vec<Fact>),
+    List(Shared<Fact>),
     /// It is an optional without a value.
     Nothing,
 }
@@ -69,18 +70,22 @@ impl Fact {
 
     /// What is known of a value that was lowered.
     pub(crate) fn of_value(value: &Value) -> Fact {
-        let other = |content| Fact { dtype: DType::F32, dims: Vec::new(), content: Some(content) };
         match value {
             Value::Const(t) => Fact::of(t.clone()),
             Value::Lazy(l) => Fact::new(l.dtype(), l.shape.iter().map(|&d| d.into()).collect()),
-            Value::List(list) => other(Content::List(list.iter().map(Fact::of_value).collect())),
-            Value::Nothing => other(Content::Nothing),
+            Value::List(list) => Fact::of_list(list.iter().map(Fact::of_value).collect()),
+            Value::Nothing => Fact { dtype: DType::F32, dims: Vec::new(), content: Some(Content::Nothing) },
         }
     }
 
     /// True when it is no tensor.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self.content, Some(Content::List(_) | Content::Nothing))
+    }
+
+    /// A sequence.
+    pub(crate) fn of_list(list: Shared<Fact>) -> Fact {
+        Fact { dtype: DType::F32, dims: Vec::new(), content: Some(Content::List(list)) }
     }
 
     /// The constant, if it is one.
@@ -317,7 +322,9 @@ impl<'m> Inference<'m> {
     fn name_extents(&mut self, fact: &mut Fact, value: &str) {
         match &mut fact.content {
             Some(Content::List(list)) => {
-                list.iter_mut().enumerate().for_each(|(i, f)| self.name_extents(f, &format!("{value}[{i}]")));
+                let mut facts: Vec<Fact> = list.iter().cloned().collect();
+                facts.iter_mut().enumerate().for_each(|(i, f)| self.name_extents(f, &format!("{value}[{i}]")));
+                *list = facts.into_iter().collect();
             }
             Some(Content::Nothing) => {}
             content => *content = None,
@@ -418,10 +425,11 @@ impl<'m> Inference<'m> {
         }
     }
 
-    fn say(&mut self, i: usize, fact: Fact) {
-        if let Some(slot) = self.results[self.current].get_mut(i) {
-            *slot = Some(fact);
-        }
+    /// Output `i` is what this says, also if nobody wants that output: lowering may ask for it.
+    pub(crate) fn say(&mut self, i: usize, fact: Fact) {
+        let results = &mut self.results[self.current];
+        results.resize(results.len().max(i + 1), None);
+        results[i] = Some(fact);
     }
 }
 

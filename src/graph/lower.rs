@@ -19,6 +19,7 @@ use super::lazy::{Lazy, reshape_access, without_ones};
 use super::norms::{Norms, Written, find_norms};
 use super::ops;
 use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
+use super::shared::Shared;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
 
@@ -30,7 +31,7 @@ pub(crate) enum Value {
     /// Computed at run time.
     Lazy(Lazy),
     /// A sequence; its elements rest on no kernel.
-    List(Vec<Value>),
+    List(Shared<Value>),
     /// An optional without a value.
     Nothing,
 }
@@ -215,12 +216,14 @@ impl<'m> Lowering<'m> {
     /// goes past those that read what it does not know, and past what reads their results, for which it is made up here.
     fn lower_inferred(&mut self, i: u32) -> Res<()> {
         let node = self.node();
+        let within = !node.branches.is_empty()
+            && ops::find(&node.node.domain, &node.node.op).is_some_and(ops::Operator::runs_graphs);
         match self.inference.refused(i) {
-            Some(reason) if node.branches.is_empty() => return Err(reason.clone()),
+            Some(reason) if !within => return Err(reason.clone()),
             _ => {}
         }
         let wanted = || node.outputs.iter().enumerate().filter_map(|(k, o)| Some((k, (*o)?)));
-        if node.branches.is_empty() && wanted().any(|(k, _)| self.inference.result(i as usize, k).is_none()) {
+        if !within && wanted().any(|(k, _)| self.inference.result(i as usize, k).is_none()) {
             self.infer(&[i]).map_err(|(_, reason)| reason)?;
             if let Some(reason) = self.inference.refused(i) {
                 return Err(reason.clone());
@@ -274,8 +277,20 @@ impl<'m> Lowering<'m> {
 
     /// What output `k` was lowered to is what was inferred.
     fn agree(&self, k: usize, o: ValueId) -> Res<()> {
-        let Some(fact) = self.inference.result(self.current, k).filter(|f| !f.is_list()) else { return Ok(()) };
         let (dtype, shape) = (self.dtype(o), self.shape(o));
+        let Some(fact) = self.inference.result(self.current, k) else {
+            // Of nodes with graphs inside a survey infers nothing before it looks at what is in them.
+            return match self.node().branches[..] {
+                [] => {
+                    let inferred = "left out".into();
+                    Err(Reason::Disagreement { number: k, inferred, lowered: format!("{dtype}{shape:?}") })
+                }
+                _ => Ok(()),
+            };
+        };
+        if fact.is_list() {
+            return Ok(());
+        }
         if fact.dtype == dtype && known(&fact.dims).is_some_and(|dims| dims == shape) {
             return Ok(());
         }
@@ -303,7 +318,7 @@ impl<'m> Lowering<'m> {
                 debug_assert_eq!(value.dtype(), dtype);
                 Value::Const(value.reshaped(&shape)?)
             }
-            Value::List(list) => Value::List(list.into_iter().map(|v| self.folded(v)).collect::<Res<_>>()?),
+            Value::List(list) => Value::List(list.iter().map(|v| self.folded(v.clone())).collect::<Res<_>>()?),
             Value::Const(_) | Value::Nothing => value,
         })
     }
@@ -451,7 +466,11 @@ impl<'m> Lowering<'m> {
 
     /// Makes a value output `i`.
     pub(crate) fn give(&mut self, i: usize, value: Value) {
-        if let Some(o) = self.node().outputs.get(i).copied().flatten() {
+        let Some(o) = self.node().outputs.get(i).copied().flatten() else { return };
+        // Of a long sequence it is told once what is known of its elements.
+        if matches!(value, Value::List(_)) && self.inference.fact(o).is_some_and(Fact::is_list) {
+            self.values[o.index()] = Some(value);
+        } else {
             self.bind(o, value);
         }
     }

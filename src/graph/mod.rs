@@ -42,6 +42,7 @@ mod resolve;
 mod rules;
 mod scaled;
 mod shapes;
+mod shared;
 mod sparse;
 mod standardize;
 mod store;

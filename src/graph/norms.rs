@@ -90,6 +90,10 @@ pub(crate) fn find_norms(inference: &Inference<'_>) -> Norms {
     for i in resolved.top() {
         let norm = search.ending_in(i).map(|(last, norm, inside)| (last, Written::Norm(norm), inside));
         if let Some((last, written, inside)) = norm.or_else(|| search.softmax_of(i)) {
+            // What inference refuses is told of the node itself.
+            if !inside.iter().chain([&last]).all(|n| search.is_known(*n)) {
+                continue;
+            }
             norms.found.insert(last, written);
             norms.inside.extend(inside);
         }
@@ -100,6 +104,11 @@ pub(crate) fn find_norms(inference: &Inference<'_>) -> Norms {
 impl<'m> Search<'_, 'm> {
     fn node(&self, i: u32) -> &'m ResolvedNode<'m> {
         &self.resolved.nodes[i as usize]
+    }
+
+    /// True when inference knows what a node computes.
+    fn is_known(&self, i: u32) -> bool {
+        self.output_of(i).is_some_and(|v| self.inference.fact(v).is_some())
     }
 
     /// The node that computes a value, if it is of this operator and outside of branches.

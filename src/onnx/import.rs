@@ -11,6 +11,7 @@ use bytes::Bytes;
 use prost::Message;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -116,7 +117,16 @@ fn import_graph(g: GraphProto, external: &mut External) -> Result<Graph, Located
     for t in &g.initializer {
         let tensor =
             decode(t, Some(external)).map_err(|e| (format!("initializer `{}`", printable(&t.name)), e.to_string()))?;
-        graph.initializers.insert(printable(&t.name).into_owned(), tensor);
+        match graph.initializers.entry(printable(&t.name).into_owned()) {
+            Entry::Occupied(other) if *other.get() != tensor => {
+                let place = format!("initializer `{}`", other.key());
+                return Err((place, "is given twice, with different values; rename one of them".into()));
+            }
+            Entry::Occupied(_) => {}
+            Entry::Vacant(free) => {
+                free.insert(tensor);
+            }
+        }
     }
     share_equal(&mut graph.initializers);
     let info = |v: &super::proto::ValueInfoProto| value_info(&printable(&v.name), v.r#type.as_ref());
@@ -288,6 +298,17 @@ mod tests {
         let m = parse(proto.encode_to_vec()).unwrap();
         assert_eq!(m.graph.nodes[0].name, "a\\u{1b}[2Jb\\n\\ts_endpgm");
         assert_eq!(m.graph.nodes[0].outputs, ["y\\r"]);
+    }
+
+    #[test]
+    fn weights_of_one_name_are_one() {
+        let mut proto = ModelProto::decode(&tiny()[..]).unwrap();
+        let weights = &mut proto.graph.as_mut().unwrap().initializer;
+        weights.push(weights[0].clone());
+        assert_eq!(parse(proto.encode_to_vec()).unwrap().graph.initializers.len(), 1);
+        proto.graph.as_mut().unwrap().initializer[1].dims = vec![2, 1];
+        let e = parse(proto.encode_to_vec()).unwrap_err().to_string();
+        assert!(e.contains("initializer `w`: is given twice"), "{e}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::queue::QueueError;
 use crate::codeobj::{ElfFile, Mismatch, TargetId};
 use crate::emu::Fault;
 use barewave_isa::{Target, UnknownTarget};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -179,13 +180,18 @@ impl HostBuffer {
         HostBuffer { memory: Arc::new(Pinned { start, len, release: Box::new(release) }), len }
     }
 
-    /// A buffer in ordinary memory.
-    pub(super) fn ordinary(len: usize) -> HostBuffer {
-        let start = Box::into_raw(vec![0u8; len].into_boxed_slice()).cast::<u8>();
-        // SAFETY: the box is taken apart here and put together again by the release.
-        let release = |p: *mut u8, n| drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(p, n)) });
-        // SAFETY: as above.
-        unsafe { HostBuffer::new(start, len, release) }
+    /// A buffer in ordinary memory, if there is so much.
+    pub(super) fn ordinary(len: usize) -> Option<HostBuffer> {
+        let layout = Layout::array::<u8>(len.max(1)).ok()?;
+        // SAFETY: the layout has a byte at least.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            return None;
+        }
+        // SAFETY: the memory was allocated with this layout.
+        let release = move |p: *mut u8, _| unsafe { dealloc(p, layout) };
+        // SAFETY: as above; it is zeroed.
+        Some(unsafe { HostBuffer::new(start, len, release) })
     }
 
     /// Size in bytes.

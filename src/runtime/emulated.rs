@@ -131,7 +131,10 @@ impl Device for EmulatedDevice {
         Ok(self.device.free(address)?)
     }
     fn host_buffer(&self, bytes: usize) -> Result<HostBuffer, DeviceError> {
-        Ok(HostBuffer::ordinary(bytes))
+        // What does not fit into the device's memory is not staged for it.
+        let fits = bytes as u64 <= self.info.memory_bytes;
+        let buffer = fits.then(|| HostBuffer::ordinary(bytes)).flatten();
+        Ok(buffer.ok_or(emu::EmuError::OutOfMemory(bytes as u64))?)
     }
     fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
         Ok(self.device.write(address, data)?)

@@ -1,6 +1,6 @@
 //! What must not happen in silence: wrong results, lost files, crashes, endless work.
 
-use crate::model::{file, node, value, weights};
+use crate::model::{file, int, integers, node, value, weights};
 use barewave::tensor::{DType, HostTensor, ImageOptions, load_npz, save};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -181,10 +181,15 @@ fn words_that_make_no_sense_are_refused() {
     }
     fails(&["run", ADD, "--random-inputs", "--repeat", "0"], 2, &["--repeat"]);
     fails(&["run", ADD, "--random-inputs", "--device", "foo"], 2, &["foo", "emu:TARGET"]);
-    for (name, value) in [("BAREWAVE_DUMP", "bogus"), ("BAREWAVE_DUMP", "waits,bogus"), ("BAREWAVE_HOST", "bogus")] {
+    for (name, value) in [
+        ("BAREWAVE_DUMP", "bogus"),
+        ("BAREWAVE_DUMP", "waits,bogus"),
+        ("BAREWAVE_HOST", "bogus"),
+        ("RAYON_NUM_THREADS", "99999"),
+    ] {
         let args = ["run", ADD, "--random-inputs"];
         let out = command(&args).env(name, value).output().unwrap();
-        failed(out, &args, 2, &[name, "bogus"]);
+        failed(out, &args, 2, &[name, value.trim_start_matches("waits,")]);
     }
     let out = command(&["run", ADD, "--random-inputs"]).env("BAREWAVE_DUMP", "waits").output().unwrap();
     assert!(out.status.success() && text(&out.stderr).contains("; after waits"), "{}", text(&out.stderr));
@@ -411,6 +416,30 @@ fn names_do_not_reach_the_terminal_as_commands() {
     let all = text(&out.stdout);
     assert!(!all.contains('\u{202e}') && !all.contains('\u{9b}'), "{all}");
     serde_json::from_str::<serde_json::Value>(&all).unwrap_or_else(|e| panic!("{e}: {all}"));
+}
+
+/// A normalisation that is written out in nodes of which one is refused is none: the node and those behind it are told.
+#[test]
+fn nodes_of_a_normalisation_are_judged_each() {
+    let dir = Dir::new();
+    let verdict = |name: &str| {
+        let nodes = [
+            node("Mul", &["x", "x"], &["square"], &[]),
+            node("ReduceMean", &["square", "axes"], &["mean"], &[int(name, 1)]),
+            node("Add", &["mean", "epsilon"], &["sum"], &[]),
+            node("Sqrt", &["sum"], &["root"], &[]),
+            node("Div", &["x", "root"], &["y"], &[]),
+        ];
+        let constants = [weights("epsilon", &[], &[0.1]), integers("axes", &[1], &[-1])];
+        let m = file(&nodes, &[value("x", &["4", "8"])], &[value("y", &["4", "8"])], &constants);
+        let m = dir.file("norm.onnx", m);
+        let out = barewave(&["compile", &m, "--target", "gfx942", "--check"]);
+        (out.status.code(), text(&out.stdout))
+    };
+    let (status, report) = verdict("keepdims");
+    assert!(status == Some(0) && report.contains("5 of 5 nodes compile"), "{report}");
+    let (status, report) = verdict("keepdimz");
+    assert!(status == Some(1) && report.contains("keepdimz") && report.contains("1 of 5 nodes compile"), "{report}");
 }
 
 #[cfg(unix)]

@@ -1,7 +1,9 @@
 //! Damaged and hostile models: an error or a model, never a panic.
 
 use crate::support;
+use crate::support::agree::{finish, outputs};
 use crate::support::build::{Builder, int, ints};
+use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options};
 use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
 use barewave::tensor::{DType, HostTensor, SplitMix64};
@@ -63,8 +65,6 @@ fn endless_extents() {
     assert!(error_of_mask.contains("Attention") && error_of_mask.contains("131072 x 131072"), "{error_of_mask}");
 }
 
-/// Changes numbers of a valid model instead of bytes: every integer attribute and every integer constant in turn becomes
-/// something extreme.
 /// A Loop of so many rounds that carries one value, by the nodes that the closure adds to its body.
 fn loop_of(b: &mut Builder, rounds: i64, start: &str, round: impl FnOnce(&mut Builder, &str) -> String) -> String {
     let most = b.constant(HostTensor::from_i64(&[], &[rounds]));
@@ -97,6 +97,153 @@ fn endless_rounds() {
     assert!(one.contains("1099511627776 rounds of"), "{one}");
     let nested = error(&|b, x| loop_of(b, 3000, x, |b, v| loop_of(b, 3001, v, twice)));
     assert!(nested.contains("3000 rounds of"), "{nested}");
+    // The body alone tells whether it goes on, by the number of the round.
+    let uncounted = error(&|b, x| {
+        let end = b.constant(HostTensor::from_i64(&[], &[1 << 40]));
+        let y = loop_of(b, 1, x, twice);
+        let node = b.model.graph.nodes.last_mut().unwrap();
+        node.inputs[0].clear();
+        let Some(Attribute::Graph(body)) = node.attributes.get_mut("body") else { unreachable!() };
+        let number = body.inputs[0].name.clone();
+        let again = body.nodes.iter_mut().find(|n| n.op == "Identity").unwrap();
+        (again.op, again.inputs) = ("Less".into(), vec![number, end]);
+        y
+    });
+    assert!(uncounted.contains("at most 40000 nodes are laid out for a Loop of which only its rounds"), "{uncounted}");
+}
+
+/// States of a sequence share its elements: 20,000 of up to 20,000 elements would be 200 million else.
+#[test]
+fn a_sequence_in_many_states() {
+    let mut b = Builder::new(17, 6);
+    let x = b.input_of(HostTensor::from_f32(&[1], &[1.0]));
+    let all: Vec<String> = (0..4).map(|i| b.constant(HostTensor::from_f32(&[1], &[i as f32]))).collect();
+    let all: Vec<&str> = all.iter().map(|s| s.as_str()).collect();
+    let front = b.ints(&[0]);
+    let mut sequence = b.node("SequenceConstruct", &[&x, all[1]], &[]);
+    for i in 0..20_000 {
+        let place: &[&str] = if i % 3 == 0 { &[&front] } else { &[] };
+        sequence = b.node("SequenceInsert", &[&[sequence.as_str(), all[i % 4]], place].concat(), &[]);
+    }
+    for _ in 0..10_000 {
+        sequence = b.node("SequenceErase", &[&sequence, &front], &[]);
+    }
+    let length = b.node("SequenceLength", &[&sequence], &[]);
+    let middle = b.ints(&[5000]);
+    let at = b.node("SequenceAt", &[&sequence, &middle], &[]);
+    let y = b.node("Add", &[&at, &x], &[]);
+    finish(&mut b, "", &[length, y]);
+    let graph = graph::fuse(&b.model, &Options::default()).unwrap();
+    let got = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap();
+    // 6,667 elements came in front of the two, 3,331 of the others are gone too.
+    let behind: Vec<usize> = (0..20_000).filter(|i| i % 3 != 0).collect();
+    assert_eq!(got[0].to_i64(), [10_002]);
+    assert_eq!(got[1].to_f64(), [(behind[10_000 - 6667 - 2 + 5000] % 4) as f64 + 1.0]);
+}
+
+/// An operator that gives more than a model wants, and a graph where none belongs.
+#[test]
+fn outputs_that_nobody_wants() {
+    let mut b = Builder::new(17, 6);
+    let x = b.input_of(HostTensor::from_f32(&[4], &[3.0, 5.0, -1.0, 4.0]));
+    let k = b.ints(&[2]);
+    let best = b.node("TopK", &[&x, &k], &[]);
+    finish(&mut b, "", &[best]);
+    assert_eq!(outputs(&b, "TopK", 0.0)[0].to_f64(), [5.0, 4.0]);
+
+    let mut b = Builder::new(20, 6);
+    let x = b.input(&[4]);
+    let y = b.node("Split", &[&x], &[("num_outputs", Attribute::Graph(Box::default()))]);
+    b.output(&y);
+    let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+    let error = compiler.fuse(&b.model, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("num_outputs"), "{error}");
+}
+
+/// Operators whose inputs, or lists among their attributes, do not fit each other.
+#[test]
+fn parts_that_do_not_fit() {
+    let error = |make: &dyn Fn(&mut Builder) -> String| {
+        let mut b = Builder::new(17, 7);
+        let y = make(&mut b);
+        b.output(&y);
+        let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+        b.model.expand();
+        compiler.fuse(&b.model, &Options::default()).unwrap_err().to_string()
+    };
+    let lstm = |shapes: [&[usize]; 3], layout: i64| {
+        error(&|b| {
+            let (x, w, r) = (b.input(&[2, 2, 3]), b.weight(&[1, 16, 3]), b.weight(&[1, 16, 4]));
+            let [bias, state, holes] = shapes.map(|s| b.weight(s));
+            let at = [("hidden_size", int(4)), ("layout", int(layout))];
+            b.node("LSTM", &[&x, &w, &r, &bias, "", &state, "", &holes], &at)
+        })
+    };
+    let good: [&[usize]; 3] = [&[1, 32], &[1, 2, 4], &[1, 12]];
+    for (i, bad) in
+        [(0, &[32][..]), (0, &[1, 16]), (0, &[2, 32]), (1, &[2, 4]), (1, &[2, 1, 4]), (2, &[12]), (2, &[1, 8])]
+    {
+        let mut shapes = good;
+        shapes[i] = bad;
+        let e = lstm(shapes, 0);
+        assert!(e.contains(&format!("input {} has shape {bad:?}", [3, 5, 7][i])), "{e}");
+    }
+    let e = lstm([good[0], &[2, 4], good[2]], 1);
+    assert!(e.contains("input 5 has shape [2, 4], not [2, 1, 4]"), "{e}");
+    let e = error(&|b| {
+        let x = b.input(&[2, 3, 4, 5]);
+        let half = HostTensor::from_f64(DType::F16, &[2, 3, 4, 5], &[0.0; 120]);
+        let half = b.constant(half);
+        b.node("TensorScatter", &[&x, &half], &[])
+    });
+    assert!(e.contains("a cache of type f32 and an update of type f16"), "{e}");
+    for (mode, pads) in [("edge", [0, 1]), ("wrap", [2, 0]), ("reflect", [-3, 1])] {
+        let e = error(&|b| {
+            let x = b.input(&[if pads[0] < 0 { 3 } else { 0 }]);
+            let pads = b.ints(&pads);
+            b.node("Pad", &[&x, &pads], &[("mode", Attribute::Text(mode.into()))])
+        });
+        assert!(e.contains("has no elements to pad with"), "{mode}: {e}");
+    }
+    for (op, takes) in [("Add", 2), ("Sqrt", 1), ("Neg", 1)] {
+        let e = error(&|b| {
+            let (x, wide) = (b.input(&[4, 1]), b.input(&[3]));
+            let inputs = [vec![x.as_str(); takes], vec![&wide]].concat();
+            b.node(op, &inputs, &[])
+        });
+        assert!(e.contains(&format!("it has {} inputs and takes {takes}", takes + 1)), "{e}");
+    }
+    let vectors = |op: &'static str, count: Attribute| {
+        error(&|b| {
+            let x = b.input(&[2, 3]);
+            let name = if op == "SVMRegressor" { "n_supports" } else { "vectors_per_class" };
+            let mut at = vec![
+                (name, count.clone()),
+                ("support_vectors", Attribute::Floats(vec![1.0; 12])),
+                ("coefficients", Attribute::Floats(vec![1.0; 4])),
+            ];
+            if op == "SVMClassifier" {
+                at.push(("classlabels_ints", ints(&[0, 1])));
+            }
+            let y = b.node(op, &[&x], &at[..]);
+            b.model.graph.nodes.last_mut().unwrap().domain = "ai.onnx.ml".into();
+            y
+        })
+    };
+    for count in [i64::MAX, 13, 5] {
+        let e = vectors("SVMRegressor", int(count));
+        assert!(e.contains(&format!("12 numbers for {count} vectors")), "{e}");
+    }
+    let e = vectors("SVMClassifier", Attribute::Ints(vec![i64::MAX; 2]));
+    assert!(e.contains("SVMClassifier of 2 classes"), "{e}");
+    let e = vectors("SVMClassifier", ints(&[1; 2000]));
+    assert!(e.contains("SVMClassifier of 2000 classes and 2000 vectors"), "{e}");
+    let e = error(&|b| {
+        let y = b.node("NhwcMaxPool", &[], &[("kernel_shape", ints(&[2, 2]))]);
+        b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
+        y
+    });
+    assert!(e.contains("input 0"), "{e}");
 }
 
 /// Branches in branches are looked at once for each that lies around them; loops in loops are not so deep.

@@ -674,6 +674,47 @@ fn extents_are_scaled_in_float32() {
     }
 }
 
+/// Nearest sampling at places that lie in the middle, or at an element, but for the rounding of f32: which elements onnxruntime
+/// takes.
+#[test]
+fn places_are_scaled_in_float32() {
+    type Case = (&'static str, &'static str, usize, f32, Option<[f32; 2]>, &'static [i64]);
+    let cases: [Case; 7] = [
+        ("half_pixel", "round_prefer_ceil", 28, 0.1, None, &[5, 15]),
+        ("half_pixel", "round_prefer_ceil", 20, 0.3, None, &[1, 5, 8, 11, 15, 18]),
+        ("half_pixel", "floor", 26, 0.2, None, &[2, 7, 12, 17, 22]),
+        ("asymmetric", "floor", 12, 0.8, None, &[0, 1, 2, 3, 5, 6, 7, 8, 10]),
+        ("asymmetric", "round_prefer_ceil", 7, 1.2, None, &[0, 1, 2, 3, 3, 4, 5, 6]),
+        ("tf_crop_and_resize", "ceil", 3, 4.0, Some([0.2, 1.0]), &[1, 1, 2, 2]),
+        ("tf_crop_and_resize", "ceil", 25, 6.0, Some([0.2, 0.5]), &[5, 7, 8, 10, 11, 12]),
+    ];
+    for (coordinates, nearest, n, to, region, want) in cases {
+        let mut b = Builder::new(19, 65);
+        let values: Vec<i64> = (0..n as i64).collect();
+        let x = b.input_of(HostTensor::from_ints(DType::F32, &[n], &values));
+        let how = [
+            ("mode", text("nearest")),
+            ("coordinate_transformation_mode", text(coordinates)),
+            ("nearest_mode", text(nearest)),
+            ("extrapolation_value", Attribute::Float(-7.0)),
+        ];
+        let y = match region {
+            Some(region) => {
+                let region = b.constant(HostTensor::from_f32(&[2], &region));
+                let sizes = b.ints(&[to as i64]);
+                b.node("Resize", &[&x, &region, "", &sizes], &how)
+            }
+            None => {
+                let scales = b.constant(HostTensor::from_f32(&[1], &[to]));
+                b.node("Resize", &[&x, "", &scales], &how)
+            }
+        };
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, &format!("{n} by {to}, {coordinates} and {nearest}"), 0.0);
+        assert_eq!(got[0].to_i64(), want, "{n} by {to}, {coordinates} and {nearest}");
+    }
+}
+
 #[test]
 fn the_largest_byte_of_all() {
     for t in [DType::I8, DType::U8] {

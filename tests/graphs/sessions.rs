@@ -211,6 +211,8 @@ fn host_buffers_belong_to_the_copies_under_way() {
     device.copy_out(stream, &to, address).unwrap();
     device.synchronize(stream).unwrap();
     assert!(to.bytes().unwrap().iter().all(|b| *b == 7) && from.bytes().is_ok());
+    let too_large = device.host_buffer(device.info().memory_bytes as usize + 1).map(|b| b.len()).unwrap_err();
+    assert!(too_large.to_string().contains("out of device memory"), "{too_large}");
     // Copies beyond memory are refused where they are waited for.
     device.copy_in(stream, u64::MAX - 8, &from).unwrap();
     assert!(device.synchronize(stream).unwrap_err().to_string().contains("bad device address"));

@@ -683,8 +683,14 @@ fn reduce(op: &str, a: &Attrs<'_>, x: &Array) -> Array {
 fn resize(a: &Attrs<'_>, x: &Array, scales: &[f64]) -> Array {
     let shape: Vec<usize> = x.shape.iter().zip(scales).map(|(&d, &s)| (d as f64 * s).floor() as usize).collect();
     let half = a.text("coordinate_transformation_mode", "half_pixel") == "half_pixel";
-    let position = |o: usize, s: f64| if half { (o as f64 + 0.5) / s - 0.5 } else { o as f64 / s };
     let nearest = a.text("mode", "nearest") == "nearest";
+    // Places that decide between elements are computed in f32, and what is in the middle but for its rounding is there.
+    let position = |o: usize, s: f64| match (nearest, half) {
+        (true, true) => f64::from((o as f32 + 0.5) / s as f32 - 0.5),
+        (true, false) => f64::from(o as f32 / s as f32),
+        (false, true) => (o as f64 + 0.5) / s - 0.5,
+        (false, false) => o as f64 / s,
+    };
     Array::new(&shape, |c| {
         let mut sum = 0.0;
         for corner in 0..1usize << c.len() {
@@ -694,7 +700,7 @@ fn resize(a: &Attrs<'_>, x: &Array, scales: &[f64]) -> Array {
                 let high = corner >> d & 1;
                 let i = if nearest {
                     weight *= if high == 1 { 0.0 } else { 1.0 };
-                    if a.text("nearest_mode", "") == "floor" { p.floor() } else { (p - 0.5).ceil() }
+                    if a.text("nearest_mode", "") == "floor" { p.floor() } else { (p - 0.5 - 1e-6).ceil() }
                 } else {
                     weight *= if high == 1 { p - p.floor() } else { 1.0 - (p - p.floor()) };
                     p.floor() + high as f64

@@ -17,6 +17,9 @@ use std::collections::BTreeSet;
 /// More nodes than this are not laid out for loops.
 const MOST_NODES: usize = 200_000;
 
+/// The same for a Loop of which only its rounds tell how many there are: one that does not end is refused soon.
+const MOST_UNCOUNTED: usize = 40_000;
+
 /// So many loops inside of each other are refused: each is laid out twice for each time that the one around it is.
 const MOST_LOOPS: usize = 9;
 
@@ -83,6 +86,8 @@ pub(super) struct Rounds {
     /// Nodes that were laid out before the first round.
     before: usize,
     done: usize,
+    /// How many may be laid out.
+    most: usize,
 }
 
 impl Rounds {
@@ -92,7 +97,7 @@ impl Rounds {
             more @ MOST_LOOPS.. => {
                 Err(Reason::Rounds(format!("{more} loops lie inside of each other; at most {} may", MOST_LOOPS - 1)))
             }
-            _ => Ok(Rounds { before: cx.laid_out, done: 0 }),
+            _ => Ok(Rounds { before: cx.laid_out, done: 0, most: MOST_NODES }),
         }
     }
 
@@ -101,10 +106,11 @@ impl Rounds {
     pub fn check(&self, cx: &Lowering<'_>, body: &Branch<'_>, rounds: usize) -> Res<()> {
         let nodes = (cx.laid_out - self.before).checked_div(self.done).unwrap_or(body.nodes.len()).max(1);
         let more = rounds.saturating_sub(self.done).saturating_mul(nodes);
-        if more.saturating_add(cx.laid_out) > MOST_NODES {
-            let op = &cx.node().node.op;
+        if more.saturating_add(cx.laid_out) > self.most {
+            let (op, most) = (&cx.node().node.op, self.most);
+            let how = if most < MOST_NODES { " of which only its rounds tell how many there are" } else { "" };
             return Err(Reason::Rounds(format!(
-                "{rounds} rounds of {nodes} nodes; at most {MOST_NODES} nodes are laid out for a {op}"
+                "{rounds} rounds of {nodes} nodes; at most {most} nodes are laid out for a {op}{how}"
             )));
         }
         Ok(())
@@ -200,6 +206,9 @@ pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
     let mut scanned: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len() - states - 1];
     let mut rounds = Rounds::of(cx)?;
     let steady = is_steady(cx, body);
+    if most.is_none() && !steady {
+        rounds.most = MOST_UNCOUNTED;
+    }
     while go && most.is_none_or(|m| rounds.done < m) {
         let known = if steady && rounds.done > 0 { most.unwrap_or(usize::MAX) } else { rounds.done + 1 };
         rounds.check(cx, body, known)?;

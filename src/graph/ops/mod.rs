@@ -66,6 +66,11 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
+    /// True when it runs graphs, which are attributes of its node.
+    pub(crate) fn runs_graphs(&self) -> bool {
+        self.attributes.split(' ').any(|a| a == "body" || a == "then_branch")
+    }
+
     /// True when its inputs may be strings.
     pub(crate) fn takes_strings(&self) -> bool {
         strings::TAKE_STRINGS.binary_search(&self.name).is_ok()
@@ -247,12 +252,12 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ScatterElements", "axis reduction", normalize::same, scatter::elements),
     op ("ScatterND", "reduction", normalize::same, scatter::nd),
     map("Selu", "alpha consumed_inputs gamma", elementwise::of_first, activation::selu),
-    any("SequenceAt", "", by_lowering, sequence::at),
+    any("SequenceAt", "", sequence::of_at, sequence::at),
     any("SequenceConstruct", "", by_lowering, sequence::construct),
     any("SequenceEmpty", "dtype", by_lowering, sequence::empty),
-    any("SequenceErase", "", by_lowering, sequence::erase),
-    any("SequenceInsert", "", by_lowering, sequence::insert),
-    any("SequenceLength", "", by_lowering, sequence::length),
+    any("SequenceErase", "", sequence::of_erase, sequence::erase),
+    any("SequenceInsert", "", sequence::of_insert, sequence::insert),
+    any("SequenceLength", "", sequence::of_length, sequence::length),
     any("SequenceMap", "body", by_lowering, sequence::map),
     op ("Shape", "end start", source::of_shape, source::inferred),
     map("Shrink", "bias lambd", elementwise::of_first, activation::shrink),

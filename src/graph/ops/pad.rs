@@ -134,10 +134,14 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
         return Ok(());
     }
     // Negative pads crop.
-    let cuts: Vec<(usize, i64, i64, usize)> = (0..rank)
-        .filter(|&d| begin[d] < 0 || end[d] < 0)
-        .map(|d| (d, (-begin[d]).max(0), 1, (shape[d] as i64 + begin[d].min(0) + end[d].min(0)).max(0) as usize))
-        .collect();
+    let kept = |d: usize| (shape[d] as i64 + begin[d].min(0) + end[d].min(0)).max(0) as usize;
+    if let Some(d) = (0..rank).find(|&d| kept(d) == 0 && out[d] > 0).filter(|_| mode != "constant") {
+        return Err(Reason::Shape(format!(
+            "dimension {d} of shape {shape:?} has no elements to pad with (mode {mode})"
+        )));
+    }
+    let cuts: Vec<(usize, i64, i64, usize)> =
+        (0..rank).filter(|&d| begin[d] < 0 || end[d] < 0).map(|d| (d, (-begin[d]).max(0), 1, kept(d))).collect();
     if cuts.iter().any(|c| c.3 == 0) {
         cx.set(0, splat(dtype, &out, fill));
         return Ok(());

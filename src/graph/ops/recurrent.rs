@@ -156,15 +156,18 @@ impl Layer {
     }
 
     /// Rows `from..from + n` of `[directions, rows]`-shaped input `i`, in units of the hidden size.
-    fn rows(&self, cx: &mut Lowering<'_>, i: usize, from: usize, n: usize) -> Lazy {
+    fn rows(&self, cx: &mut Lowering<'_>, i: usize, from: usize, n: usize) -> Res<Lazy> {
         let h = self.hidden;
-        match cx.optional(i) {
-            Some(v) => {
-                let plain = cx.plain(v);
-                sliced(cx, &plain, &[(1, (from * h) as i64, 1, n * h)])
-            }
-            None => splat(self.dtype, &[self.count(), n * h], Scalar::Float(0.0)),
+        let Some(v) = cx.optional(i) else {
+            return Ok(splat(self.dtype, &[self.count(), n * h], Scalar::Float(0.0)));
+        };
+        let shape = cx.shape(v);
+        if shape.len() != 2 || shape[0] != self.count() || shape[1] < (from + n) * h {
+            let wanted = [self.count(), (from + n) * h];
+            return Err(Reason::Shape(format!("input {i} has shape {shape:?}; at least {wanted:?} is needed")));
         }
+        let plain = cx.plain(v);
+        Ok(sliced(cx, &plain, &[(1, (from * h) as i64, 1, n * h)]))
     }
 
     /// What the inputs contribute: `[steps, batch, directions * gates * hidden]`, with biases of the inputs and, for the first
@@ -183,10 +186,10 @@ impl Layer {
         if cx.optional(3).is_none() {
             return Ok(y);
         }
-        let own = self.rows(cx, 3, 0, gates);
+        let own = self.rows(cx, 3, 0, gates)?;
         let mut terms = vec![own];
         if recurrent > 0 {
-            let part = self.rows(cx, 3, gates, recurrent);
+            let part = self.rows(cx, 3, gates, recurrent)?;
             let part = if recurrent < gates {
                 let part = cx.stored(part);
                 let rest = splat(self.dtype, &[d, (gates - recurrent) * h], Scalar::Float(0.0));
@@ -209,12 +212,12 @@ impl Layer {
     fn initial(&self, cx: &mut Lowering<'_>, i: usize) -> Res<Lazy> {
         let shape = [self.count(), self.batch, self.hidden];
         let Some(v) = cx.optional(i) else { return Ok(splat(self.dtype, &shape, Scalar::Float(0.0))) };
-        let lazy = cx.without_base(v);
-        let lazy = if self.batch_first { cx.permute(lazy, &[1, 0, 2]) } else { lazy };
-        if lazy.shape != shape {
-            return Err(Reason::Shape(format!("input {i} has shape {:?}, not {shape:?}", cx.shape(v))));
+        let wanted = if self.batch_first { [shape[1], shape[0], shape[2]] } else { shape };
+        if cx.shape(v) != wanted {
+            return Err(Reason::Shape(format!("input {i} has shape {:?}, not {wanted:?}", cx.shape(v))));
         }
-        Ok(lazy)
+        let lazy = cx.without_base(v);
+        Ok(if self.batch_first { cx.permute(lazy, &[1, 0, 2]) } else { lazy })
     }
 
     /// Activation `f` of the backward direction, when it is not that of the forward one.
@@ -309,9 +312,9 @@ impl Layer {
     }
 
     /// Parts of `[directions, n * hidden]` as parameters.
-    fn parameter(&self, cx: &mut Lowering<'_>, i: usize, at: usize) -> Lazy {
-        let part = self.rows(cx, i, at, 1);
-        if part.inputs.is_empty() { part } else { cx.stored(part) }
+    fn parameter(&self, cx: &mut Lowering<'_>, i: usize, at: usize) -> Res<Lazy> {
+        let part = self.rows(cx, i, at, 1)?;
+        Ok(if part.inputs.is_empty() { part } else { cx.stored(part) })
     }
 }
 
@@ -426,7 +429,7 @@ pub(super) fn gru(cx: &mut Lowering<'_>) -> Res<()> {
         w.add(a, b)
     };
     if before {
-        let bias = cx.optional(3).map(|_| l.parameter(cx, 3, 5));
+        let bias = cx.optional(3).map(|_| l.parameter(cx, 3, 5)).transpose()?;
         let count = usize::from(bias.is_some());
         let update = l.expression(3, 1, count, |w| {
             let (z, r) = (w.sum(0), w.sum(1));
@@ -474,7 +477,7 @@ pub(super) fn lstm(cx: &mut Lowering<'_>) -> Res<()> {
     let inputs = l.inputs(cx, 4, 4)?;
     let states = vec![l.initial(cx, 5)?, l.initial(cx, 6)?];
     let holes: Vec<Lazy> =
-        if cx.optional(7).is_some() { (0..3).map(|i| l.parameter(cx, 7, i)).collect() } else { Vec::new() };
+        if cx.optional(7).is_some() { (0..3).map(|i| l.parameter(cx, 7, i)).collect::<Res<_>>()? } else { Vec::new() };
     let coupled = cx.int("input_forget", 0)? != 0;
     let count = holes.len();
     // A gate sees the cell through its peephole.

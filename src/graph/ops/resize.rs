@@ -4,6 +4,10 @@
 //! sampling has one tap: a repeated view for whole factors, a strided slice for whole divisors, an index table otherwise.
 //! Linear sampling has two, cubic four: an index table and a weight vector per tap, and a pointwise expression that sums
 //! the products. Dimensions are resized one after the other; linear ones share one kernel.
+//!
+//! Where a place decides between elements (nearest sampling, what lies outside of a region of interest) it is computed in f32,
+//! and one in the middle between two but for f32's rounding is in the middle, as onnxruntime has it: scales such as 0.1
+//! mean a tenth, not the f32 beside it. ONNX's reference computes these places in f64.
 
 use super::pad::{index_table, indexed, indexed_by, without_tables};
 use super::rank::around;
@@ -20,6 +24,9 @@ use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor};
+
+/// What is nearer to the middle between two elements is a tie.
+const TIE: f64 = 1e-6;
 
 /// How positions are computed and sampled.
 struct Options<'a> {
@@ -43,39 +50,55 @@ struct Taps {
     outside: Vec<bool>,
 }
 
-/// The place among `n` elements, resized to `out` by `scale`, that position `i` is sampled at.
-fn position(o: &Options<'_>, i: usize, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> Res<f64> {
-    let (len, length, p) = (n as f64, out as f64, i as f64);
+/// Rounds to f32.
+fn single(x: f64) -> f64 {
+    x as f32 as f64
+}
+
+/// The place among `n` elements, resized to `out` by `scale`, that position `i` is sampled at; each operation's result is
+/// rounded by `r`.
+fn position(
+    o: &Options<'_>,
+    i: usize,
+    (n, out): (usize, usize),
+    scale: f64,
+    roi: (f64, f64),
+    r: fn(f64) -> f64,
+) -> Res<f64> {
+    let (len, length, p, scale) = (n as f64, out as f64, i as f64, r(scale));
     // The output's extent before it was rounded down: that is what ONNX's formulas mean by the resized length.
-    let exact = scale * len;
+    let exact = r(scale * len);
+    let half_pixel = || r(r((p + 0.5) / scale) - 0.5);
     Ok(match o.coordinates {
-        "half_pixel" => (p + 0.5) / scale - 0.5,
+        "half_pixel" => half_pixel(),
         "half_pixel_symmetric" => {
-            let adjustment = length / exact;
+            let adjustment = r(length / exact);
             let center = len / 2.0;
-            center * (1.0 - adjustment) + (p + 0.5) / scale - 0.5
+            let offset = r(center * r(1.0 - adjustment));
+            r(r(offset + r((p + 0.5) / scale)) - 0.5)
         }
         "pytorch_half_pixel" => {
             if out > 1 {
-                (p + 0.5) / scale - 0.5
+                half_pixel()
             } else {
                 0.0
             }
         }
         "align_corners" => {
             if out > 1 {
-                p * (len - 1.0) / (exact - 1.0)
+                r(r(p * (len - 1.0)) / r(exact - 1.0))
             } else {
                 0.0
             }
         }
-        "asymmetric" => p / scale,
-        "tf_half_pixel_for_nn" => (p + 0.5) / scale,
+        "asymmetric" => r(p / scale),
+        "tf_half_pixel_for_nn" => r((p + 0.5) / scale),
         "tf_crop_and_resize" => {
             if out > 1 {
-                roi.0 * (len - 1.0) + p * (roi.1 - roi.0) * (len - 1.0) / (exact - 1.0)
+                let along = r(r(p * r(roi.1 - roi.0)) * (len - 1.0));
+                r(r(roi.0 * (len - 1.0)) + r(along / r(exact - 1.0)))
             } else {
-                0.5 * (roi.0 + roi.1) * (len - 1.0)
+                r(r(0.5 * r(roi.0 + roi.1)) * (len - 1.0))
             }
         }
         other => {
@@ -99,14 +122,17 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
     };
     let mut t = Taps { index: vec![vec![]; count], weight: vec![vec![]; count], outside: vec![] };
     for i in 0..out {
-        let x = position(o, i, n, out, scale, roi)?;
-        t.outside.push(o.coordinates == "tf_crop_and_resize" && !(0.0..=len - 1.0).contains(&x));
+        let rounded = position(o, i, (n, out), scale, roi, single)?;
+        t.outside.push(o.coordinates == "tf_crop_and_resize" && !(0.0..=len - 1.0).contains(&rounded));
+        let x = if o.mode == "nearest" { rounded } else { position(o, i, (n, out), scale, roi, |x| x)? };
         let inside = |i: f64| i.clamp(0.0, len - 1.0) as i32;
         match o.mode {
             "nearest" => {
+                let in_the_middle = (x - x.floor() - 0.5).abs() < TIE;
                 let r = match o.nearest {
-                    "round_prefer_floor" => (x - 0.5).ceil(),
-                    "round_prefer_ceil" => (x + 0.5).floor(),
+                    "round_prefer_floor" if in_the_middle => x.floor(),
+                    "round_prefer_ceil" if in_the_middle => x.ceil(),
+                    "round_prefer_floor" | "round_prefer_ceil" => (x + 0.5).floor(),
                     "floor" if o.shrinks_up && scale < 1.0 => x.ceil(),
                     "floor" => x.floor(),
                     "ceil" => x.ceil(),
@@ -180,7 +206,7 @@ fn filtered(
     let count = usize::try_from(2 - 2 * first).unwrap_or(0);
     let (mut starts, mut weights) = (Vec::new(), Vec::new());
     for i in 0..out {
-        let x = position(o, i, n, out, scale, roi)?;
+        let x = position(o, i, (n, out), scale, roi, |x| x)?;
         // The element to the left of the place, which is not the place itself.
         let left = x.ceil() as i64 - 1;
         let from = left + first;

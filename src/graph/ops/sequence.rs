@@ -5,11 +5,13 @@ use super::control::{Rounds, branch, stacked};
 use super::layout::{join, sliced};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
+use crate::graph::infer::{Content, Fact, Inference, by_lowering};
 use crate::graph::lower::{Lowering, Value};
+use crate::graph::shared::Shared;
 use crate::tensor::{DType, HostTensor};
 
 /// The elements of input `i`.
-fn list(cx: &mut Lowering<'_>, i: usize) -> Res<Vec<Value>> {
+fn list(cx: &mut Lowering<'_>, i: usize) -> Res<Shared<Value>> {
     let v = cx.input(i)?;
     match cx.settled(v) {
         Value::List(list) => Ok(list),
@@ -20,7 +22,7 @@ fn list(cx: &mut Lowering<'_>, i: usize) -> Res<Vec<Value>> {
 }
 
 /// A place among `n`, which input `i` gives and which may count from the end; `last` when it is not given.
-fn place(cx: &Lowering<'_>, i: usize, n: usize, last: usize) -> Res<usize> {
+fn place<'m>(cx: &impl Ask<'m>, i: usize, n: usize, last: usize) -> Res<usize> {
     if cx.optional(i).is_none() {
         return Ok(last);
     }
@@ -43,7 +45,7 @@ pub(super) fn construct(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn empty(cx: &mut Lowering<'_>) -> Res<()> {
-    cx.give(0, Value::List(Vec::new()));
+    cx.give(0, Value::List(Shared::from_iter([])));
     Ok(())
 }
 
@@ -57,13 +59,13 @@ pub(super) fn insert(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 /// A sequence without its last element has none to give.
-fn last(list: &[Value]) -> Res<usize> {
-    list.len().checked_sub(1).ok_or_else(|| Reason::Value("the sequence has no elements".into()))
+fn last(elements: usize) -> Res<usize> {
+    elements.checked_sub(1).ok_or_else(|| Reason::Value("the sequence has no elements".into()))
 }
 
 pub(super) fn erase(cx: &mut Lowering<'_>) -> Res<()> {
     let mut list = list(cx, 0)?;
-    let at = place(cx, 1, list.len(), last(&list)?)?;
+    let at = place(cx, 1, list.len(), last(list.len())?)?;
     list.remove(at);
     cx.give(0, Value::List(list));
     Ok(())
@@ -72,8 +74,10 @@ pub(super) fn erase(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn at(cx: &mut Lowering<'_>) -> Res<()> {
     let list = list(cx, 0)?;
     cx.input(1)?;
-    let at = place(cx, 1, list.len(), last(&list)?)?;
-    cx.give(0, list[at].clone());
+    let at = place(cx, 1, list.len(), last(list.len())?)?;
+    if let Some(value) = list.get(at).cloned() {
+        cx.give(0, value);
+    }
     Ok(())
 }
 
@@ -126,14 +130,15 @@ pub(super) fn split(cx: &mut Lowering<'_>) -> Res<()> {
         parts.push(Value::Lazy(part));
         start += n;
     }
-    cx.give(0, Value::List(parts));
+    cx.give(0, Value::List(parts.into_iter().collect()));
     Ok(())
 }
 
 pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
     let list = list(cx, 0)?;
-    last(&list)?;
+    last(list.len())?;
     let new = cx.int("new_axis", 0)? != 0;
+    let list: Vec<Value> = list.iter().cloned().collect();
     let rank = cx.as_lazy(&list[0]).shape.len() + usize::from(new);
     let axis = match cx.attribute("axis") {
         Some(_) => cx.axis(cx.int("axis", 0)?, rank)?,
@@ -210,7 +215,48 @@ pub(super) fn map(cx: &mut Lowering<'_>) -> Res<()> {
         made.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
     }
     for (i, list) in made.into_iter().enumerate() {
-        cx.give(i, Value::List(list));
+        cx.give(i, Value::List(list.into_iter().collect()));
     }
+    Ok(())
+}
+
+// ---- rules: those of operators that change or ask a sequence in one place, which is not to be walked through for that ----
+
+/// What is known of the elements of input `i`, if it is a sequence.
+fn facts<'c>(cx: &'c Inference<'_>, i: usize) -> Option<&'c Shared<Fact>> {
+    match &cx.fact(cx.optional(i)?)?.content {
+        Some(Content::List(list)) => Some(list),
+        _ => None,
+    }
+}
+
+pub(super) fn of_insert(cx: &mut Inference<'_>) -> Res<()> {
+    let value = cx.fact(cx.input(1)?).cloned();
+    let (Some(mut list), Some(value)) = (facts(cx, 0).cloned(), value) else { return by_lowering(cx) };
+    list.insert(place(cx, 2, list.len(), list.len())?, value);
+    cx.say(0, Fact::of_list(list));
+    Ok(())
+}
+
+pub(super) fn of_erase(cx: &mut Inference<'_>) -> Res<()> {
+    let Some(mut list) = facts(cx, 0).cloned() else { return by_lowering(cx) };
+    list.remove(place(cx, 1, list.len(), last(list.len())?)?);
+    cx.say(0, Fact::of_list(list));
+    Ok(())
+}
+
+pub(super) fn of_at(cx: &mut Inference<'_>) -> Res<()> {
+    cx.input(1)?;
+    let Some(list) = facts(cx, 0) else { return by_lowering(cx) };
+    let at = place(cx, 1, list.len(), last(list.len())?)?;
+    if let Some(fact) = list.get(at).cloned() {
+        cx.say(0, fact);
+    }
+    Ok(())
+}
+
+pub(super) fn of_length(cx: &mut Inference<'_>) -> Res<()> {
+    let Some(list) = facts(cx, 0) else { return by_lowering(cx) };
+    cx.give_value(0, HostTensor::from_i64(&[], &[list.len() as i64]));
     Ok(())
 }

@@ -30,7 +30,9 @@ fn turned(b: &mut Body<'_>, op: &str) {
     let added = op.ends_with("FusedConv") && b.has(3);
     let weights = b.node.op == "NhwcConv";
     for i in [0].into_iter().chain(weights.then_some(1)).chain(added.then_some(3)) {
-        inputs[i] = channels_first(b, &inputs[i]);
+        if let Some(input) = inputs.get_mut(i) {
+            *input = channels_first(b, input);
+        }
     }
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let list = b.attributes_that(|n| n != "channels_last");

@@ -18,10 +18,17 @@ fn floats(b: &Body<'_>, name: &str) -> Vec<f32> {
     }
 }
 
+/// The most weights of vectors for pairs of classes.
+const MOST_WEIGHTS: usize = 1 << 28;
+
 /// How alike each row of the features is to each support vector.
 fn likeness(b: &mut Body<'_>, x: &str, count: usize) -> String {
     let vectors = floats(b, "support_vectors");
-    let width = vectors.len() / count.max(1);
+    if count == 0 || !vectors.len().is_multiple_of(count) || vectors.is_empty() {
+        b.ignore(&["kernel_params", "kernel_type"]);
+        return b.op(&format!("ai.onnx.ml:SVM with {} numbers for {count} vectors", vectors.len()), &[x]);
+    }
+    let width = vectors.len() / count;
     let parameters = floats(b, "kernel_params");
     let at = |i: usize| parameters.get(i).copied().unwrap_or(0.0);
     let kind = b.text("kernel_type").unwrap_or("LINEAR").to_string();
@@ -72,6 +79,14 @@ fn classifier(b: &mut Body<'_>) {
         _ => Vec::new(),
     };
     let count: usize = per_class.iter().fold(0, |n, c| n.saturating_add(*c));
+    let weights = per_class.len().checked_pow(2).and_then(|pairs| pairs.checked_mul(count));
+    if weights.is_none_or(|n| n > MOST_WEIGHTS) {
+        b.ignore(&["kernel_params", "kernel_type", "post_transform", "prob_a", "prob_b", "rho", "support_vectors"]);
+        let refused = format!("ai.onnx.ml:SVMClassifier of {} classes and {count} vectors", per_class.len());
+        let y = b.op(&refused, &[&x]);
+        b.set(0, &y);
+        return;
+    }
     let (votes, scores) = if count == 0 {
         b.ignore(&["kernel_params", "kernel_type"]);
         let classes = label_count(b).max(1);
