@@ -64,6 +64,8 @@ pub(crate) struct Kernels {
     pub matrix: Option<[f64; 4]>,
     /// Rows and columns of a workgroup's tile.
     pub tiles: &'static [(f64, f64)],
+    /// Bytes along the depth that a round takes of each row of a tile.
+    pub depths: &'static [f64],
     /// See [`Gemm`].
     pub moved: Option<f64>,
     /// See [`Gemm`].
@@ -84,11 +86,20 @@ impl Kernels {
 
     /// Vector instructions of that rate.
     pub fn of_rate(rate: f64) -> Kernels {
-        Kernels { split: true, single: true, rate, matrix: None, tiles: &TILES[..USUAL], moved: None, spread: 1.0 }
+        Kernels {
+            split: true,
+            single: true,
+            rate,
+            matrix: None,
+            tiles: &TILES[..USUAL],
+            depths: &DEPTHS,
+            moved: None,
+            spread: 1.0,
+        }
     }
 }
 
-/// Bytes along the depth that a round takes of each row of a tile.
+/// What is usual of [`Kernels::depths`].
 const DEPTHS: [f64; 3] = [64.0, 128.0, 256.0];
 
 /// Clocks of a product with each of the usual tiles, at the round's depth and the split of the product's that suit the tile, the
@@ -129,7 +140,7 @@ pub(crate) fn kernels(
     with: Kernels,
 ) -> impl Iterator<Item = Gemm> {
     let element = element_bytes(dtype);
-    let Kernels { split: may_split, single, rate, matrix, tiles, moved, spread } = with;
+    let Kernels { split: may_split, single, rate, matrix, tiles, depths, moved, spread } = with;
     let kernel = move |tile: (f64, f64), split: f64, depth: f64| Gemm {
         m,
         n,
@@ -158,7 +169,7 @@ pub(crate) fn kernels(
     let lds = f64::from(chip.target.info().lds_bytes);
     // Two buffers.
     let fits = move |tile: (f64, f64), depth: f64| 2.0 * (tile.0 + tile.1) * depth <= lds;
-    let depths = move |tile| DEPTHS.into_iter().filter(move |d| fits(tile, *d));
+    let depths = move |tile| depths.iter().copied().filter(move |d| fits(tile, *d));
     tiles.iter().flat_map(move |&tile| splits.clone().flat_map(move |s| depths(tile).map(move |d| kernel(tile, s, d))))
 }
 
