@@ -1,11 +1,11 @@
 //! Convolutions by their shape, beside MIOpen's find databases.
 //!
-//! The databases name the solver that won, not its tile. What a solver launches and computes is described in [`solver`]; a convolution by
+//! The databases name the solver that won, not its tile. What a solver launches and computes is described in `conv/solver.rs`; a convolution by
 //! it is one of its matrix products with the best of usual tiles, at the depth of a round that suits the tile.
 //!
 //! What a time contains besides belongs to the solver's code and to how a database was recorded: a launch, how much of the rate its
 //! loop reaches, latencies that it does not hide, how well it uses memory, and the clock. These stand in `isa/latency/conv_runs.csv`, fitted
-//! ([`run`]) for each database, type and solver. Nobody knows the tiles: of gfx906, whose databases of tuned parameters are public, the tiles that were measured
+//! ([`fit`]) for each database, type and solver. Nobody knows the tiles: of gfx906, whose databases of tuned parameters are public, the tiles that were measured
 //! explain the times no better than the best ones do.
 //!
 //! Operands come from memory. MIOpen runs a solver on the same buffers again and again, but no row whose operands fit in a memory-side cache shows that they

@@ -38,6 +38,7 @@ mod source;
 mod strings;
 mod transform;
 mod trees;
+mod types;
 
 pub(crate) use control::nothing_collected;
 pub(crate) use normalize::lower_norm;
@@ -45,6 +46,7 @@ pub(crate) use ordered::{Indices, Order};
 pub(crate) use packed::widening;
 pub(crate) use reduce::lower_softmax;
 pub(crate) use strings::evaluate;
+pub(crate) use types::check as check_types;
 
 use super::error::Res;
 use super::infer::{Inference, by_lowering};

@@ -81,17 +81,21 @@ pub(super) fn batch(cx: &mut Lowering<'_>) -> Res<()> {
             terms.push(cx.without_base(p).reshaped(&dims));
         }
         let affine = cx.combine(vec![terms[0].clone(), terms[3].clone()], &dims, |e, v| {
-            let epsilon = e.constant(e.type_of(v[1]), epsilon);
-            let s = e.binary(Binary::Add, v[1], epsilon);
+            let dtype = e.type_of(v[0]);
+            let (variance, epsilon) = (e.cast(v[1], dtype), e.constant(dtype, epsilon));
+            let s = e.binary(Binary::Add, variance, epsilon);
             let s = e.unary(Unary::Sqrt, s);
             e.binary(Binary::Div, v[0], s)
         })?;
         let scale = cx.stored(affine);
         let lazy = cx.lazy(x);
         cx.combine(vec![lazy, scale, terms[1].clone(), terms[2].clone()], &shape, |e, v| {
-            let y = e.binary(Binary::Sub, v[0], v[3]);
-            let y = e.binary(Binary::Mul, y, v[1]);
-            e.binary(Binary::Add, y, v[2])
+            // Statistics may be of another type than data.
+            let dtype = e.type_of(v[0]);
+            let [scale, shift, mean] = [v[1], v[2], v[3]].map(|p| e.cast(p, dtype));
+            let y = e.binary(Binary::Sub, v[0], mean);
+            let y = e.binary(Binary::Mul, y, scale);
+            e.binary(Binary::Add, y, shift)
         })?
     };
     cx.set(0, y);
