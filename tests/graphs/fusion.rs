@@ -254,7 +254,7 @@ fn errors_name_node_operator_and_attribute() {
     assert!(make("Conv", &[("strides", text("x"))]).contains("`strides` is not a list of integers"));
     assert!(make("MatMul", &[]).contains("do not fit"));
     assert!(make("Add", &[]).contains("shapes [1, 2, 4, 4] and [3, 2, 3, 3] do not broadcast"));
-    assert!(make("Reshape", &[]).contains("has type f32; integers are needed"));
+    assert!(make("Reshape", &[]).contains("input 1 is f32, Reshape takes i32 or i64"));
     assert!(make("MaxPool", &[]).contains("attribute `kernel_shape` is missing"));
     assert!(make("Resize", &[]).contains("neither scales nor sizes are given"));
 }
