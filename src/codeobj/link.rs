@@ -483,11 +483,20 @@ impl Image<'_> {
         let dynamic: BTreeMap<usize, u64> = dynamic_symbols.iter().copied().zip(0..).collect();
         let got_section = self.sections.iter().position(|s| s.name == ".got");
         for f in &self.fixups {
+            use RelocationKind::*;
             let symbol = &self.symbols[f.symbol];
-            let p = placed[index[f.section]].addr + f.offset;
             let bad =
                 |what: String| Error::malformed(what, format!("{}+{:#x}", self.sections[f.section].name, f.offset));
-            use RelocationKind::*;
+            let size = match f.kind {
+                Abs64 | Rel64 => 8,
+                Rel16 => 2,
+                _ => 4,
+            };
+            let field = f.offset as usize..(f.offset as usize).saturating_add(size);
+            if self.sections[f.section].bytes.get(field.clone()).is_none() {
+                return Err(bad("a relocation outside of its section".into()));
+            }
+            let p = placed[index[f.section]].addr.wrapping_add(f.offset);
             if symbol.home == Home::Undefined {
                 let Some(at) = dynamic.get(&f.symbol).filter(|_| f.kind == Abs64) else {
                     return Err(bad(format!("`{}` is not defined", symbol.name)));
@@ -502,7 +511,7 @@ impl Image<'_> {
                 let table = got_section.map_or(0, |i| placed[index[i]].addr);
                 (table + entry).wrapping_add_signed(f.addend).wrapping_sub(p)
             };
-            let (value, size) = match f.kind {
+            let value = match f.kind {
                 Abs64 if symbol.home != Home::Absolute => {
                     push64(&mut rela, &[p, R_RELATIVE64, s]);
                     continue;
@@ -511,33 +520,25 @@ impl Image<'_> {
                     let what = format!("the address of `{}` does not fit 32 bits: use rel32", symbol.name);
                     return Err(bad(what));
                 }
-                Abs64 => (s, 8),
-                Abs32 | Abs32Lo => (s, 4),
-                Abs32Hi => (s >> 32, 4),
-                Rel64 => (near, 8),
+                Abs64 | Abs32 | Abs32Lo => s,
+                Abs32Hi => s >> 32,
+                Rel64 => near,
                 Rel32 if i32::try_from(near as i64).is_err() => {
                     return Err(bad(format!("`{}` is out of reach", symbol.name)));
                 }
-                Rel32 | Rel32Lo => (near, 4),
-                Rel32Hi => (near >> 32, 4),
-                GotPcRel32Lo => (far(), 4),
-                GotPcRel32Hi => (far() >> 32, 4),
+                Rel32 | Rel32Lo => near,
+                Rel32Hi => near >> 32,
+                GotPcRel32Lo => far(),
+                GotPcRel32Hi => far() >> 32,
                 Rel16 => {
                     let distance = (near as i64 - 4) / 4;
                     if i16::try_from(distance).is_err() || near % 4 != 0 {
                         return Err(bad(format!("`{}` is out of a branch's reach", symbol.name)));
                     }
-                    (distance as u64 & 0xffff, 2)
+                    distance as u64 & 0xffff
                 }
             };
-            let at = f.offset as usize;
-            let Some(field) = self.sections[f.section].bytes.get_mut(at..at + size) else {
-                return Err(Error::malformed(
-                    "a relocation outside of its section",
-                    self.sections[f.section].name.clone(),
-                ));
-            };
-            field.copy_from_slice(&value.to_le_bytes()[..size]);
+            self.sections[f.section].bytes[field].copy_from_slice(&value.to_le_bytes()[..size]);
         }
         rela.extend(named);
         Ok(rela)

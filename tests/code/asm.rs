@@ -150,6 +150,23 @@ fn relocatable_objects_are_linked() {
             let _ = code_objects(&bytes[..at]);
             bytes[at] = old;
         }
+        // Relocations of places that their section does not have.
+        let quad = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        let (table, count) = (quad(40), usize::from(bytes[60]));
+        let relocations: Vec<usize> = (0..count)
+            .map(|i| table + 64 * i)
+            .filter(|&h| bytes[h + 4] == 4 && quad(h + 32) > 0)
+            .map(|h| quad(h + 24))
+            .collect();
+        assert!(!relocations.is_empty(), "{name}");
+        for first in relocations {
+            for offset in [1 << 20, u64::MAX - 3] {
+                let mut bad = bytes.clone();
+                bad[first..first + 8].copy_from_slice(&offset.to_le_bytes());
+                let e = code_objects(&bad).map(drop).unwrap_err().to_string();
+                assert!(e.contains("relocation outside of its section"), "{name}: {e}");
+            }
+        }
     }
 }
 
