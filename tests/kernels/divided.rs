@@ -182,8 +182,11 @@ fn many_parts_in_groups() {
                 (c.way == Way::Rounds && parts > 16).then_some(Candidate { parts, ..*c })
             };
             let ways = check_by(target, dtype, extents, turned, parts);
+            // Tiles that are deep make fewer parts of it.
             let grouped = |(parts, together): &(u32, u32)| (2..*parts / 2).contains(together);
-            assert!(ways.iter().any(grouped), "{target} {dtype} {extents:?}: {ways:?}");
+            let many = ways.iter().any(|(parts, _)| *parts >= 32);
+            assert!(!many || ways.iter().any(grouped), "{target} {dtype} {extents:?}: {ways:?}");
+            assert!(many || dtype == DType::I8, "{target} {dtype} {extents:?}: {ways:?}");
         }
     }
 }
