@@ -111,9 +111,15 @@ const MOST_THREADS: usize = 1024;
 impl Command {
     /// True when it compiles, checks or runs code, for which all cores are used.
     fn shares_work(&self) -> bool {
-        !matches!(
+        matches!(
             self,
-            Command::Devices(_) | Command::Isa(_) | Command::Lsp(_) | Command::Completions(_) | Command::Man(_)
+            Command::Compile(_)
+                | Command::Run(_)
+                | Command::Launch(_)
+                | Command::Check(_)
+                | Command::Conformance(_)
+                | Command::Bench(_)
+                | Command::Ubench(_)
         )
     }
 }

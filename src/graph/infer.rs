@@ -243,8 +243,7 @@ impl<'m> Inference<'m> {
         if let (false, Some(at)) = (op.takes_strings(), node.inputs.iter().position(text)) {
             return Err(Reason::Type(format!("input {at} holds strings, which it does not take")));
         }
-        let element = |v: &Option<ValueId>| v.and_then(|v| self.fact(v)).filter(|f| !f.is_list()).map(|f| f.dtype);
-        ops::check_types(op.name, node.inputs.iter().map(element))?;
+        op.check_inputs(&node.inputs, |v| self.fact(*v).filter(|f| !f.is_list()).map(|f| f.dtype))?;
         (op.infer)(self)?;
         self.results[i].iter_mut().flatten().for_each(Fact::settle);
         let inputs = || node.inputs.iter().flatten().map(|v| self.facts[v.index()].as_ref());
