@@ -232,14 +232,15 @@ fn error(b: &Builder) -> Error {
 
 #[test]
 fn errors_name_node_operator_and_attribute() {
-    let make = |op: &str, attributes: &[(&str, Attribute)]| {
+    let of = |op: &str, inputs: usize, attributes: &[(&str, Attribute)]| {
         let mut b = Builder::new(17, 1);
         let x = b.input(&[1, 2, 4, 4]);
         let w = b.weight(&[3, 2, 3, 3]);
-        let y = b.node(op, &[&x, &w], attributes);
+        let y = b.node(op, &[x.as_str(), w.as_str()][..inputs], attributes);
         b.output(&y);
         error(&b).to_string()
     };
+    let make = |op: &str, attributes: &[(&str, Attribute)]| of(op, 2, attributes);
     assert!(make("Frobnicate", &[]).contains("node `Frobnicate_v3`: operator Frobnicate is not supported"));
     assert!(make("conv", &[]).contains("did you mean Conv?"));
     let e = make("Conv", &[("winograd", int(1))]);
@@ -255,7 +256,8 @@ fn errors_name_node_operator_and_attribute() {
     assert!(make("MatMul", &[]).contains("do not fit"));
     assert!(make("Add", &[]).contains("shapes [1, 2, 4, 4] and [3, 2, 3, 3] do not broadcast"));
     assert!(make("Reshape", &[]).contains("input 1 is f32, Reshape takes i32 or i64"));
-    assert!(make("MaxPool", &[]).contains("attribute `kernel_shape` is missing"));
+    assert!(make("MaxPool", &[]).contains("it has 2 inputs and takes 1"));
+    assert!(of("MaxPool", 1, &[]).contains("attribute `kernel_shape` is missing"));
     assert!(make("Resize", &[]).contains("neither scales nor sizes are given"));
 }
 
