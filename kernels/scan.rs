@@ -375,11 +375,12 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
 }
 
 /// Clocks of a round of a workgroup beside its wait for loads: members meet in LDS; of a wave for what it loads and stores with an instruction each; and of
-/// a compute unit for the elements of 64 lanes; share of a round's bytes that are in flight together. Both of words, and of narrower elements, which are
-/// converted, and take more registers than memory. And most pieces of a line.
+/// a compute unit for the elements of 64 lanes, and of columns with their loads and stores; share of a round's bytes that are in flight together. All of
+/// words, and of narrower elements, which are converted, and take more registers than memory. And most pieces of a line.
 const ROUND: f64 = 100.0;
 const ACCESSES: f64 = 32.0;
 const ELEMENT: [f64; 2] = [4.0, 12.0];
+const OF_COLUMN: [f64; 2] = [12.5, 15.5];
 const TOGETHER: [f64; 2] = [0.6, 0.15];
 const MOST_PIECES: usize = 1 << 11;
 
@@ -396,13 +397,17 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
     let shape = shape.ok()?;
     let machine = Machine::of(cx.target);
     let [read, written] = accesses.map(|t| (t.size() * out.len()) as f64);
-    let narrower = usize::from(shape.size < 4 && shape.dense);
+    let narrow = usize::from(shape.size < 4);
+    let (narrower, element) = match shape.dense {
+        true => (narrow, ACCESSES / f64::from(shape.together) + ELEMENT[narrow]),
+        false => (0, OF_COLUMN[narrow]),
+    };
     let loaded = |pieces: usize| {
         let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
         let walked = shape.walked(cx.target)?;
         let at_once = walked.workgroups.min(cx.target.cus() as usize * walked.resident());
         let elements = (walked.in_flight / shape.size) as f64 / 64.0;
-        let work = ROUND + elements * (ACCESSES / f64::from(shape.together) + ELEMENT[narrower]);
+        let work = ROUND + elements * element;
         let round = machine.answer(read + written) / TOGETHER[narrower] + work;
         Some(read * round / (walked.in_flight * at_once) as f64)
     };

@@ -307,6 +307,19 @@ fn few_long_lines_are_reduced_by_many_workgroups() {
     }
 }
 
+/// Few workgroups have all of these columns, and yet take less than three launches that read them twice.
+#[test]
+fn columns_are_scanned_in_one_launch() {
+    for target in [Target::GFX906, Target::GFX1100] {
+        let mut b = Builder::new(14, 18);
+        let x = b.input_of(HostTensor::from_f64(DType::F16, &[4096, 512], &vec![0.0; 4096 * 512]));
+        let axis = b.constant(HostTensor::from_i64(&[], &[0]));
+        let y = b.node("CumSum", &[&x, &axis], &[]);
+        finish(&mut b, "", &[y]);
+        assert_eq!(workgroups(&b, target).len(), 1, "{target:?}");
+    }
+}
+
 /// Order of elements: zeros are equal, NaNs larger than all numbers.
 fn order(a: f64, b: f64) -> std::cmp::Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
