@@ -10,6 +10,7 @@ use super::values::Value;
 use super::{double, gates, halves, inverse, math, power, trig};
 use crate::graph::expr::{Binary, Unary};
 use crate::mir::{Builder, Gen, Opnd, Part};
+use crate::tensor::DType;
 
 /// An operand as it stands in instructions: constants of f32 as they are.
 fn operand(x: Value) -> Opnd {
@@ -80,11 +81,15 @@ fn of_singles(b: &mut Builder, op: Unary, x: Part) -> Option<Part> {
 }
 
 /// The recipe for results of 16 bits of two operands, where there is one of its own ([`halves`]).
-pub(super) fn binary_of_halves(b: &mut Builder, op: Binary, x: Value, y: Value) -> Option<Part> {
+pub(super) fn binary_of_halves(b: &mut Builder, op: Binary, dtype: DType, x: Value, y: Value) -> Option<Part> {
     match (op, y) {
         (Binary::Div, Value::Word(Opnd::Imm(c))) => {
             let x = x.reg(b);
             Some(halves::quotient(b, x, f32::from_bits(c as u32)))
+        }
+        (Binary::Div, y) if dtype == DType::F16 => {
+            let (x, y) = (x.reg(b), y.reg(b));
+            Some(halves::ratio(b, x, y))
         }
         _ => None,
     }

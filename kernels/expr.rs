@@ -126,7 +126,7 @@ fn zero64() -> Opnd {
 fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
-            let short = if t.is_half() { elementary::binary_of_halves(b, op, x, y) } else { None };
+            let short = if t.is_half() { elementary::binary_of_halves(b, op, t, x, y) } else { None };
             if let Some(r) = short {
                 return Ok(Value::Word(r.into()));
             }

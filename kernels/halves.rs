@@ -4,6 +4,7 @@
 //! Powers of two are computed times another one, which is taken off where the result is made: `v_exp_f32` and `v_rcp_f32` flush denormals,
 //! and bf16 has the exponents of f32. `tests/kernels/numerics.rs` tries every operand of both types.
 
+use super::float::Float;
 use super::math::{abs, add, copysign, mul, polynomial, sub};
 use crate::graph::expr::Unary;
 use crate::mir::{Builder, Gen, Part, Type};
@@ -19,6 +20,8 @@ pub(super) fn unary(b: &mut Builder, op: Unary, dtype: DType, x: Part) -> Option
         Unary::Gelu => gelu(b, dtype, x),
         Unary::Mish => mish(b, x),
         Unary::Sigmoid => sigmoid(b, x),
+        // Denormal operands of f32, which the instruction flushes, are none of f16.
+        Unary::Sqrt if dtype == DType::F16 => b.op(Gen::Sqrt.of(Type::F32), &[x.into()]),
         Unary::Swish => {
             let share = sigmoid(b, x);
             mul(b, x, share)
@@ -161,4 +164,10 @@ pub(super) fn quotient(b: &mut Builder, x: Part, c: f32) -> Part {
     let e = b.fma(minus, q, x);
     let q = b.fma(e, r, q);
     b.op(op::V_DIV_FIXUP_F32, &[q.into(), c.into(), x.into()])
+}
+
+/// `x / y` of f16, whose numbers and their reciprocals are all far from what f32 has denormal.
+pub(super) fn ratio(b: &mut Builder, x: Part, y: Part) -> Part {
+    let q = Float(Type::F32).ratio(b, x, y);
+    b.op(op::V_DIV_FIXUP_F32, &[q.into(), y.into(), x.into()])
 }

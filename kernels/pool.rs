@@ -12,6 +12,7 @@ use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, reduce};
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
+use crate::graph::interpret::evaluate;
 use crate::graph::view::View;
 use crate::mir::{Gen, Opnd, Part, Type};
 
@@ -205,10 +206,10 @@ impl Pooling<'_> {
     /// An element behind the prologue; where it is masked, what counts nothing.
     fn element(&self, w: &mut Writer, x: Value, mask: Option<Part>) -> Res<Value> {
         let t = self.prologue.dtype();
-        let plain = self.prologue.nodes().len() == 1;
         let x = expr::eval(&mut w.b, self.prologue, &|_| x, Some(x))?;
-        // What lies out of bounds reads as zero.
-        let none = matches!(self.neutral, Scalar::Float(x) if x == 0.0) && plain;
+        // What lies out of bounds reads as zero, of which most prologues make zero.
+        let zero = Scalar::Float(0.0);
+        let none = self.neutral == zero && evaluate(self.prologue, Some(zero), &mut Vec::new(), |_| zero) == zero;
         match mask.filter(|_| !none) {
             Some(m) => {
                 let none = reduce::literal(w, t, self.neutral)?;

@@ -293,6 +293,41 @@ fn powers_and_remainders_of_both_types() {
     }
 }
 
+/// Quotients of f16 are those of numbers without end, rounded: of numbers of every size and sign, of zeros, infinities and what is no number; and those
+/// that are whole are whole before anything is made of them.
+#[test]
+fn quotients_of_halves_are_rounded_once() {
+    let mut rng = Builder::new(17, 4).rng;
+    let edges = [0u16, 0x8000, 0x7c00, 0xfc00, 0x7e00, 1, 0x8001, 0x3ff, 0x400, 0x7bff, 0xfbff, 0x3c00, 0xbc00];
+    let mut pairs: Vec<(u16, u16)> = edges.iter().flat_map(|&x| edges.map(|y| (x, y))).collect();
+    pairs.resize_with(1 << 14, || (rng.next_u64() as u16, rng.next_u64() as u16));
+    let numbers = |of: fn(&(u16, u16)) -> u16| -> Vec<f64> {
+        pairs.iter().map(|p| half::f16::from_bits(of(p)).to_f64()).collect()
+    };
+    let (x, y) = (numbers(|p| p.0), numbers(|p| p.1));
+    let mut b = Builder::new(17, 4);
+    let names = [&x, &y].map(|v| b.input_of(HostTensor::from_f64(DType::F16, &[v.len()], v)));
+    let quotient = b.node("Div", &[&names[0], &names[1]], &[]);
+    b.output(&quotient);
+    // Products of whole numbers up to 44 have no more than 11 bits.
+    let whole: Vec<(f64, f64)> = (1..45).flat_map(|q| (1..45).map(move |d| (f64::from(q), f64::from(d)))).collect();
+    let lists = [whole.iter().map(|(q, d)| q * d).collect::<Vec<f64>>(), whole.iter().map(|p| p.1).collect()];
+    let names = lists.map(|v| b.input_of(HostTensor::from_f64(DType::F16, &[v.len()], &v)));
+    let quotient = b.node("Div", &[&names[0], &names[1]], &[]);
+    let down = b.node("Floor", &[&quotient], &[]);
+    b.output(&down);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for target in WIDTHS {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+        for ((x, y), got) in x.iter().zip(&y).zip(out[0].to_f64()) {
+            let want = half::f16::from_f64(x / y).to_f64();
+            assert!(got == want || got.is_nan() && want.is_nan(), "{x} / {y} is {want}, not {got} ({target})");
+        }
+        let got = out[1].to_f64();
+        assert!(whole.iter().zip(&got).all(|((q, _), got)| q == got), "{target}");
+    }
+}
+
 /// Division and powers of 64-bit integers, at the edges and in between.
 #[test]
 fn long_integers_divide_and_raise() {
