@@ -65,6 +65,7 @@ mod unzipped;
 mod values;
 mod vector;
 mod winograd;
+mod zipped;
 
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;

@@ -12,6 +12,7 @@ use super::error::Res;
 use super::turned::Turned;
 use super::unzipped::Unzipped;
 use super::values::{self, Value};
+use super::zipped::Zipped;
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::expr::Op;
 use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind};
@@ -26,10 +27,13 @@ const BYTES: usize = 16;
 const MOST: usize = 16;
 
 /// Elements times operations that a workitem computes at most where fewer would do.
-const WORK: usize = 256;
+pub(super) const WORK: usize = 256;
 
 /// Elements further apart than this are in lines of their own.
 const APART: i64 = 64;
+
+/// Bytes of a line of memory.
+const LINE: usize = 128;
 
 /// Entries of tables that are looked at when kernels are made, at most.
 const KNOWN: usize = 1 << 14;
@@ -57,6 +61,16 @@ struct Share {
     rows: usize,
 }
 
+/// A place of a workitem.
+struct Where {
+    round: u32,
+    row: u32,
+    index: Part,
+    coords: Vec<Option<Part>>,
+    /// What tables say there.
+    known: Vec<Steps>,
+}
+
 /// The view changes along its last dimension only.
 fn is_of_row(view: &View) -> bool {
     view.strides.split_last().is_some_and(|(_, others)| others.iter().all(|s| *s == 0))
@@ -75,6 +89,9 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let cx = &Cx { moves: moves(cx), ..*cx };
     if let Some(unzipped) = Unzipped::of(cx) {
         return unzipped.lower(cx);
+    }
+    if let Some(zipped) = Zipped::of(cx) {
+        return zipped.lower(cx);
     }
     if let Some(turned) = Turned::of(cx) {
         return turned.lower(cx);
@@ -102,9 +119,8 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         (width <= 2 && rows == 1 && out.is_plain() && out.view.is_dense()).then(|| w.b.mul(first, bytes as u32));
     let start = (out.view.offset * (bytes / width) as i64) as u32;
     let twins = twins(cx.graph, cx.step, width);
-    let mut later = Vec::new();
-    let mut places: Vec<(Vec<Vec<Value>>, Offset)> = Vec::new();
-    let mut known = Vec::new();
+    // Where each place is, and what tables say there: they are asked for all places before what they point to.
+    let (mut wheres, mut behind): (Vec<Where>, Vec<MInst>) = (Vec::new(), Vec::new());
     for (round, row) in (0..rounds as u32).flat_map(|round| (0..rows as u32).map(move |row| (round, row))) {
         let index = if round > 0 { w.b.add(first, round * WORKGROUP) } else { first };
         let mut coords = address::coordinates(&mut w.b, index, &steps);
@@ -122,7 +138,21 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
             coords[d] = Some(if row > 0 { w.b.add(first, row) } else { first });
         }
         // Rows have in common what only changes along them.
-        known.retain(|(table, ..): &Steps| row > 0 && is_of_row(&table.view));
+        let mut known: Vec<Steps> = match wheres.last() {
+            Some(above) if row > 0 => above.known.iter().filter(|(t, ..)| is_of_row(&t.view)).cloned().collect(),
+            _ => Vec::new(),
+        };
+        for (i, access) in cx.step.inputs.iter().enumerate() {
+            for k in 0..access.indirect.len() {
+                self::steps(&mut w, cx, (i, k), &coords, width, &mut known, &mut behind)?;
+            }
+        }
+        wheres.push(Where { round, row, index, coords, known });
+    }
+    w.b.append(behind);
+    let mut later = Vec::new();
+    let mut places: Vec<(Vec<Vec<Value>>, Offset)> = Vec::new();
+    for Where { round, row, index, coords, mut known } in wheres {
         let before = places.last().filter(|_| row > 0).map(|p| &p.0);
         let mut operands: Vec<Vec<Value>> = Vec::new();
         for (i, access) in cx.step.inputs.iter().enumerate() {
@@ -303,14 +333,16 @@ fn share(cx: &Cx) -> Share {
     Share { width, rounds, rows }
 }
 
-/// How many rows a workitem computes at `units` places of so many neighbours, where tables along rows say where these are and a workgroup has but a
-/// part of a row: it reads them once then.
+/// How many rows a workitem computes at `units` places of so many neighbours, where tables along rows say where these are: it reads them once then.
 fn rows(cx: &Cx, (width, units): (usize, usize), would: impl Fn(usize) -> bool) -> usize {
     let tables = |a: &Access| a.indirect.iter().any(|t| t.view.strides.last() == Some(&1) && is_of_row(&t.view));
     let [.., rows, row] = cx.step.output.view.dims[..] else { return 1 };
     let enough = |rows: usize| units / (WORKGROUP as usize * rows) >= ENOUGH * cx.target.cus() as usize;
     let fits = |n: &usize| rows.is_multiple_of(*n) && enough(*n) && would(*n);
-    match width > 1 && row > WORKGROUP as usize * width && cx.step.inputs.iter().any(tables) {
+    // Rows that end within a line of memory are written in parts of it.
+    let bytes = row * cx.dtype(Arg::Output).size();
+    let whole = bytes.is_multiple_of(LINE) || row > WORKGROUP as usize * width;
+    match width > 1 && whole && cx.step.inputs.iter().any(tables) {
         true => [4, 2].into_iter().find(fits).unwrap_or(1),
         false => 1,
     }
@@ -385,14 +417,26 @@ fn load_but(
     later: &mut Vec<MInst>,
 ) -> Res<Vec<Value>> {
     let access = &cx.step.inputs[i];
-    let mut tables = Vec::new();
+    let (mut tables, mut behind) = (Vec::new(), Vec::new());
     for k in 0..access.indirect.len() {
-        tables.push(steps(w, cx, i, k, coords, width, known)?);
+        tables.push(steps(w, cx, (i, k), coords, width, known, &mut behind)?);
     }
+    w.b.append(behind);
     let at = |e: usize| tables.iter().map(|t| t[e.min(t.len() - 1)]).collect::<Vec<_>>();
+    // Gathers wait for tables, and others for nothing behind them.
+    let gathers = cx.step.inputs.iter().any(|a| !a.indirect.is_empty());
+    let of_place = |w: &mut Writer, count: usize, later: &mut Vec<MInst>| {
+        w.buffer(cx, Arg::Input(i))?;
+        let from = w.b.here();
+        let loaded = load_at(w, cx, i, access, coords, count, &at(0))?;
+        if gathers && access.guard.is_none() {
+            postpone(w, from, later);
+        }
+        Ok(loaded)
+    };
     match lie(cx.graph, access, width) {
-        Lie::Dense => load_at(w, cx, i, access, coords, width, &at(0)),
-        Lie::Same => load_at(w, cx, i, access, coords, 1, &at(0)),
+        Lie::Dense => of_place(w, width, later),
+        Lie::Same => of_place(w, 1, later),
         Lie::Apart => {
             let waits = access.guard.is_none() && by_tables(access);
             let mut out: Vec<Value> = Vec::new();
@@ -406,15 +450,20 @@ fn load_but(
                 let from = w.b.here();
                 out.extend(load_at(w, cx, i, access, &coords, 1, &at(e))?);
                 if waits {
-                    let mut insts = w.b.cut(from);
-                    let behind = insts.iter().rposition(|inst| inst.space != Space::default()).map_or(0, |at| at + 1);
-                    later.extend(insts.split_off(behind));
-                    w.b.append(insts);
+                    postpone(w, from, later);
                 }
             }
             Ok(out)
         }
     }
+}
+
+/// Leaves for later what was written behind the last access of memory from there on.
+fn postpone(w: &mut Writer, from: (usize, usize), later: &mut Vec<MInst>) {
+    let mut insts = w.b.cut(from);
+    let behind = insts.iter().rposition(|inst| inst.space != Space::default()).map_or(0, |at| at + 1);
+    later.extend(insts.split_off(behind));
+    w.b.append(insts);
 }
 
 /// Coordinates so much further along the last dimension.
@@ -429,15 +478,15 @@ fn moved(w: &mut Writer, coords: &[Option<Part>], e: u32) -> Vec<Option<Part>> {
     coords
 }
 
-/// What table `k` of operand `i` adds for neighbours, in bytes: for each, or one for all.
+/// What table `k` of operand `i` adds for neighbours, in bytes: for each, or one for all. What becomes of entries is to be done `behind` all tables.
 fn steps(
     w: &mut Writer,
     cx: &Cx,
-    i: usize,
-    k: usize,
+    (i, k): (usize, usize),
     coords: &[Option<Part>],
     width: usize,
     known: &mut Vec<Steps>,
+    behind: &mut Vec<MInst>,
 ) -> Res<Vec<Part>> {
     let table = &cx.step.inputs[i].indirect[k];
     let bytes = table.stride * cx.dtype(Arg::Input(i)).size() as i64;
@@ -445,6 +494,7 @@ fn steps(
         return Ok(found.clone());
     }
     let (buf, t) = (w.buffer(cx, Arg::Index(i, k))?, cx.dtype(Arg::Index(i, k)));
+    let from = w.b.here();
     let at = address::offset(&mut w.b, &table.view, t.size(), coords);
     let raw = match table.view.strides.last() {
         Some(0) | None => vec![values::load(&mut w.b, t, buf, at)],
@@ -475,6 +525,7 @@ fn steps(
         b.mul(index, bytes as i32)
     };
     let found: Vec<Part> = raw.into_iter().map(of).collect();
+    postpone(w, from, behind);
     known.push((table.clone(), bytes, found.clone()));
     Ok(found)
 }

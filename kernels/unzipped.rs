@@ -10,7 +10,7 @@ use super::pointwise::{self, WORKGROUP};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer};
 use crate::graph::fused::Access;
-use crate::mir::{Gen, Type};
+use crate::mir::{Buffer, Gen, Type};
 use crate::tensor::DType;
 
 /// Extent of the dimension between neighbours, at most.
@@ -43,7 +43,7 @@ fn between(a: &Access) -> Option<usize> {
 }
 
 /// Runs of so many bytes begin at whole words, along any dimension but these.
-fn in_words(t: DType, a: &Access, run: usize, but: &[usize]) -> bool {
+pub(super) fn in_words(t: DType, a: &Access, run: usize, but: &[usize]) -> bool {
     let whole = |n: i64| (n * t.size() as i64) % 4 == 0;
     let others = (0..a.view.rank()).filter(|d| !but.contains(d) && a.view.dims[*d] > 1);
     run.is_multiple_of(4) && whole(a.view.offset) && others.map(|d| a.view.strides[d]).all(whole)
@@ -145,14 +145,18 @@ impl Unzipped {
     /// What lies together of an operand, as few accesses load it.
     fn load(&self, w: &mut Writer, cx: &Cx, i: usize, at: Offset) -> Res<Vec<Value>> {
         let (t, buf) = (cx.dtype(Arg::Input(i)), w.buffer(cx, Arg::Input(i))?);
-        let all = self.width * self.apart;
-        let mut out = Vec::new();
-        while out.len() < all {
-            let rest = (all - out.len()).min(WIDEST / t.size());
-            let count = 1 << rest.ilog2();
-            let at = Offset { imm: at.imm + (out.len() * t.size()) as u32, ..at };
-            out.extend(values::load_some(&mut w.b, t, buf, at, count));
-        }
-        Ok(out)
+        Ok(load_together(w, t, buf, at, self.width * self.apart))
     }
+}
+
+/// So many elements that lie together, as few accesses load them.
+pub(super) fn load_together(w: &mut Writer, t: DType, buf: Buffer, at: Offset, all: usize) -> Vec<Value> {
+    let mut out = Vec::new();
+    while out.len() < all {
+        let rest = (all - out.len()).min(WIDEST / t.size());
+        let count = 1 << rest.ilog2();
+        let at = Offset { imm: at.imm + (out.len() * t.size()) as u32, ..at };
+        out.extend(values::load_some(&mut w.b, t, buf, at, count));
+    }
+    out
 }

@@ -509,6 +509,71 @@ fn few_coordinates_between_neighbours() {
     }
 }
 
+/// Channels that go last and blocks of channels that become pixels: moved, and added to what is the same for all, for each channel, for each pixel, or
+/// lies as the result does.
+#[test]
+fn few_coordinates_of_neighbours() {
+    let targets = ["gfx803", "gfx902", "gfx906", "gfx942", "gfx1010", "gfx1036", "gfx1103", "gfx1201"];
+    let types = [DType::F32, DType::F16, DType::I8, DType::BF16, DType::F64, DType::U8, DType::I64, DType::Bool];
+    for (j, dtype) in types.into_iter().enumerate() {
+        for (i, channels) in [2usize, 3, 5, 6, 7, 8].into_iter().enumerate().skip(j % 2).step_by(2) {
+            let (rows, columns) = (60, 104);
+            let way = if dtype == DType::Bool { 0 } else { (i / 2 + j) % 5 };
+            let mut b = Builder::new(19, (10 * i + j) as u64);
+            let most = if dtype == DType::Bool { 2 } else { 60 };
+            let shape = [2, channels, rows, columns];
+            let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(most) as f64).collect();
+            let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+            let mut y = b.node("Transpose", &[&x], &[("perm", ints(&[0, 2, 3, 1]))]);
+            let beside = match way {
+                1 => vec![1],
+                2 => vec![channels],
+                3 => vec![rows, columns, 1],
+                _ => vec![rows, columns, channels],
+            };
+            let added: Vec<f64> = (0..beside.iter().product()).map(|_| b.below(60) as f64).collect();
+            if way > 0 {
+                let other = b.input_of(HostTensor::from_f64(dtype, &beside, &added));
+                y = b.node("Add", &[&y, &other], &[]);
+            }
+            finish(&mut b, "", &[y]);
+            let what = format!("{channels} channels of {dtype} go last, way {way}");
+            let got = outputs_on(&b, &what, 0.0, &targets).remove(0);
+            let mut want = Vec::new();
+            for (image, row, column, channel) in places([2, rows, columns, channels]) {
+                let pixel = row * columns + column;
+                let more = match way {
+                    0 => 0.0,
+                    1 => added[0],
+                    2 => added[channel],
+                    3 => added[pixel],
+                    _ => added[pixel * channels + channel],
+                };
+                want.push(data[((image * channels + channel) * rows + row) * columns + column] + more);
+            }
+            close(&got.to_f64(), &want, 0.0, &what);
+        }
+    }
+    for (j, dtype) in types.into_iter().enumerate() {
+        let (block, channels, rows, columns) = ([2, 4, 3, 8][j % 4], 2, 24, 32);
+        let mut b = Builder::new(19, j as u64);
+        let shape = [1, block * block * channels, rows, columns];
+        let most = if dtype == DType::Bool { 2 } else { 100 };
+        let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(most) as f64).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+        let y = b.node("DepthToSpace", &[&x], &[("blocksize", int(block as i64))]);
+        finish(&mut b, "", &[y]);
+        let what = format!("blocks of {block} of {dtype} become pixels");
+        let got = outputs_on(&b, &what, 0.0, &targets).remove(0);
+        let given = places([1, channels, rows * block, columns * block]);
+        let from = |(_, c, h, w): (usize, usize, usize, usize)| {
+            let channel = (h % block * block + w % block) * channels + c;
+            data[(channel * rows + h / block) * columns + w / block]
+        };
+        close(&got.to_f64(), &given.map(from).collect::<Vec<_>>(), 0.0, &what);
+    }
+}
+
 /// All coordinates of a tensor, in order.
 fn places([n, c, h, w]: [usize; 4]) -> impl Iterator<Item = (usize, usize, usize, usize)> {
     (0..n).flat_map(move |n| (0..c).flat_map(move |c| (0..h).flat_map(move |h| (0..w).map(move |w| (n, c, h, w)))))
