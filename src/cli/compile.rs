@@ -146,6 +146,9 @@ pub fn run(args: &Args) -> Result {
         }
         barewave::output::check(path)?;
     }
+    if args.emit == Emit::Code {
+        barewave::output::check(&destination(args))?;
+    }
     let start = Instant::now();
     let shapes = options(&args.dims)?;
     let keep_ir = matches!(args.emit, Emit::Asm | Emit::Mir);
@@ -220,12 +223,16 @@ fn check(args: &Args, target: Target) -> Result {
     Err(Failure::new(format!("{} does not compile for {}", args.model.display(), target.info().name)))
 }
 
+/// Where the code goes.
+fn destination(args: &Args) -> PathBuf {
+    args.output.clone().unwrap_or_else(|| args.model.with_extension("hsaco"))
+}
+
 fn write_code(args: &Args, program: &Compiled) -> Result {
-    let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("hsaco"));
     let abi = match args.code_object_version.as_str() {
         "4" => Abi::V4,
         "6" => Abi::V6,
         _ => Abi::V5,
     };
-    Ok(program.save(&path, abi)?)
+    Ok(program.save(&destination(args), abi)?)
 }

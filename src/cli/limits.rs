@@ -7,7 +7,7 @@ use barewave::emu::{LaunchOptions, TimeLimit};
 #[derive(clap::Args)]
 pub struct Limits {
     /// Stop a workgroup after this many instructions on an emulated device.
-    #[arg(long, value_name = "N", default_value_t = LaunchOptions::default().max_instructions)]
+    #[arg(long, value_name = "N", default_value_t = LaunchOptions::default().max_instructions, value_parser = clap::value_parser!(u64).range(1..))]
     max_instructions: u64,
     /// Stop kernels on an emulated device after this many seconds (0: never).
     #[arg(long, value_name = "SECONDS", env = TimeLimit::VARIABLE, default_value_t)]
@@ -29,6 +29,9 @@ pub enum BadValue {
     /// Not a number.
     #[error("'{0}' is not a number")]
     Number(String),
+    /// Not a number that pixels can be moved or divided by.
+    #[error("'{0}' is not a finite number")]
+    Finite(String),
     /// More than three extents.
     #[error("at most three numbers: X,Y,Z")]
     Extents,

@@ -30,7 +30,7 @@ mod trace;
 mod tune;
 mod ubench;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// A failed command: the message, and whether the command line itself was wrong.
@@ -124,6 +124,12 @@ impl Command {
     }
 }
 
+/// The command with values that may be negative numbers: whoever reads a value says what is wrong with it.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|a| if a.get_action().takes_values() { a.allow_negative_numbers(true) } else { a });
+    command.mut_subcommands(with_negative_numbers)
+}
+
 /// Starts the threads that work is shared among, where a lack of them can still be told; the error has the exit status.
 fn start_threads() -> std::result::Result<(), (u8, String)> {
     let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse::<usize>().ok());
@@ -143,7 +149,7 @@ fn main() -> ExitCode {
     }
     barewave::output::clean_up_on_signals();
     barewave::mapped::explain_lost_files();
-    let cli = match Cli::try_parse() {
+    let cli = match with_negative_numbers(Cli::command()).try_get_matches().and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(e) => {
             let shown = e.print();

@@ -93,10 +93,10 @@ pub struct Args {
     #[command(flatten)]
     limits: Limits,
     /// Channel means of image inputs, 0 to 1, separated by commas.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = finite)]
     mean: Option<Vec<f32>>,
     /// Channel deviations of image inputs.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = finite)]
     std: Option<Vec<f32>>,
     /// Layout of image inputs: NCHW or NHWC.
     #[arg(long)]
@@ -117,6 +117,12 @@ impl Args {
 fn tolerance(text: &str) -> std::result::Result<f64, BadValue> {
     let wrong = || BadValue::Tolerance(text.into());
     text.parse().ok().filter(|t: &f64| t.is_finite() && *t >= 0.0).ok_or_else(wrong)
+}
+
+/// Others make every pixel the same.
+fn finite(text: &str) -> std::result::Result<f32, BadValue> {
+    let wrong = || BadValue::Finite(text.into());
+    text.trim().parse().ok().filter(|v: &f32| v.is_finite()).ok_or_else(wrong)
 }
 
 pub fn run(args: &Args) -> Result {

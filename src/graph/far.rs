@@ -20,7 +20,7 @@ use super::view::View;
 use crate::tensor::DType;
 
 /// Steps that one becomes, at most.
-const MOST_PARTS: usize = 4096;
+pub(super) const MOST_PARTS: usize = 4096;
 
 /// The first and the last element that an access may touch.
 pub(crate) fn walked(access: &Access) -> Option<(i64, i64)> {
@@ -177,7 +177,7 @@ fn in_two_stages(graph: &mut FusedGraph, step: &Step, reduce: &Reduce, most: i64
     let parts = count.div_ceil(rows);
     let rows = count.div_ceil(parts);
     let parts = count.div_ceil(rows);
-    if parts < 2 {
+    if !(2..=MOST_PARTS).contains(&parts) {
         return None;
     }
     let t: DType = reduce.prologue.dtype();

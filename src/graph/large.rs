@@ -12,7 +12,7 @@
 //! ([`far`](super::far)).
 
 use super::expr::{Binary, Expr};
-use super::far::{cut, part};
+use super::far::{MOST_PARTS, cut, part};
 use super::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind, Tensor, TensorId};
 use super::prune::prune;
 use super::view::View;
@@ -87,8 +87,8 @@ impl Split<'_> {
         // Kernels that pack what they read add to it.
         let most = (self.largest / 4 * 3 / t.size()) as i64;
         let rows = usize::try_from((most - span).checked_div(stride)?).ok()? + 1;
-        let runs: Vec<(usize, usize)> = (0..count).step_by(rows).map(|at| (at, rows.min(count - at))).collect();
-        (span <= most && runs.len() > 1).then_some(runs)
+        let fits = span <= most && (2..=MOST_PARTS).contains(&count.div_ceil(rows));
+        fits.then(|| (0..count).step_by(rows).map(|at| (at, rows.min(count - at))).collect())
     }
 
     /// The constant that holds what an access reads; the access of that.

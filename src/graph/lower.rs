@@ -21,6 +21,7 @@ use super::ops;
 use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
 use super::shared::Shared;
 use super::view::View;
+use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor};
 
 /// What is known about a value.
@@ -114,8 +115,11 @@ pub(crate) fn survey(
     (cx.outcomes.unwrap_or_default(), cx.graph)
 }
 
-/// The operator with its domain, when that is not ONNX's own.
+/// The operator with its domain, when that is not ONNX's own. What checks another's inputs speaks for it.
 pub(crate) fn qualified(node: &crate::onnx::Node) -> String {
+    if let ("barewave", Some(Attribute::Text(other))) = (node.domain.as_str(), node.attributes.get("operator")) {
+        return other.clone();
+    }
     if node.domain.is_empty() { node.op.clone() } else { format!("{}.{}", node.domain, node.op) }
 }
 

@@ -78,7 +78,7 @@ pub(crate) use sums::sum_convolutions;
 pub(crate) use unpack::unpack_weights;
 pub(crate) use windows::join_windows;
 
-use crate::onnx::{Dim as Declared, Model};
+use crate::onnx::{Dim as Declared, Model, ValueInfo};
 use crate::tensor::{DType, HostTensor};
 use fused::FusedGraph;
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,7 +152,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     if graph.outputs.iter().any(|o| graph.tensor(*o).dtype == DType::Str) {
         graph.words = words::of_model(model, &graph).map_err(Error::Words)?;
     }
-    check_outputs(model, &graph)?;
+    graph.notes.extend(check_outputs(model, &graph)?);
     timed!("absorb_elementwise", absorb::absorb_elementwise(&mut graph));
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("begin_reductions", begin::begin_reductions(&mut graph));
@@ -275,24 +275,34 @@ fn note_names(graph: &mut FusedGraph, id: fused::TensorId, names: Vec<Option<Str
 }
 
 /// The declaration of an output; none for elements of a sequence.
-fn declared_output<'m>(
-    model: &'m Model,
-    graph: &FusedGraph,
-    id: fused::TensorId,
-) -> Option<&'m crate::onnx::ValueInfo> {
+fn declared_output<'m>(model: &'m Model, graph: &FusedGraph, id: fused::TensorId) -> Option<&'m ValueInfo> {
     model.graph.outputs.iter().find(|o| o.name == graph.tensor(id).name)
 }
 
-/// Fails when the model declares an output of another type than it computes: whoever reads it would misread it.
-fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<(), Error> {
+/// Fails when the model declares an output of another type than it computes: whoever reads it would misread it. Another shape
+/// is worth a note: arrays have their shapes with them.
+fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<Vec<Note>, Error> {
+    let mut notes = Vec::new();
     for id in &graph.outputs {
         let Some(declared) = declared_output(model, graph, *id) else { continue };
-        let computed = graph.tensor(*id).dtype;
+        let (computed, shape) = (graph.tensor(*id).dtype, &graph.tensor(*id).shape);
         if let Some(dtype) = declared.dtype
             && dtype != computed
         {
             return Err(Error::OutputType { name: declared.name.clone(), declared: dtype, computed });
         }
+        let differs = |(d, n): (&Declared, &usize)| matches!(d, Declared::Known(k) if k != n);
+        if let Some(dims) = &declared.shape
+            && (dims.len() != shape.len() || dims.iter().zip(shape).any(differs))
+        {
+            let made = ValueInfo {
+                shape: Some(shape.iter().map(|n| Declared::Known(*n)).collect()),
+                dtype: Some(computed),
+                ..declared.clone()
+            };
+            let (declared, computed) = (declared.described(), made.described());
+            notes.push(Note::OutputShape { output: made.name, declared, computed });
+        }
     }
-    Ok(())
+    Ok(notes)
 }

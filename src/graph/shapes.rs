@@ -37,6 +37,18 @@ pub enum Note {
         /// The input.
         input: String,
     },
+    /// An output has another shape than it is declared with.
+    #[error(
+        "output `{output}` is declared as {declared}, but the model computes {computed}: it has the shape that is computed"
+    )]
+    OutputShape {
+        /// The output.
+        output: String,
+        /// What the file says.
+        declared: String,
+        /// What the nodes compute.
+        computed: String,
+    },
 }
 
 /// Types and shapes of the required inputs, in the model's order.

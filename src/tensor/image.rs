@@ -112,9 +112,8 @@ pub struct ImageOptions {
 
 /// Numbers separated by commas.
 fn numbers(text: &str) -> Result<Vec<f32>, Problem> {
-    text.split(',')
-        .map(|s| s.trim().parse().map_err(|_| Problem::Word(format!("`{text}` is not a list of numbers"))))
-        .collect()
+    let wrong = || Problem::Word(format!("`{text}` is not a list of finite numbers"));
+    text.split(',').map(|s| s.trim().parse().ok().filter(|v: &f32| v.is_finite()).ok_or_else(wrong)).collect()
 }
 
 impl ImageOptions {
@@ -588,7 +587,10 @@ mod tests {
         assert!(load(&[1, 7, 4, 5]).contains("1 or 3 channels"));
         std::fs::remove_file(&path).unwrap();
         assert!(load(&[1, 3, 4, 4]).contains("cannot read"));
-        let metadata = BTreeMap::from([("image.mean".to_string(), "a,b".to_string())]);
-        assert!(ImageOptions::from_metadata(&metadata).unwrap_err().to_string().contains("image.mean"));
+        for (key, text) in [("image.mean", "a,b"), ("image.std", "0.5,nan"), ("image.mean", "inf")] {
+            let metadata = BTreeMap::from([(key.to_string(), text.to_string())]);
+            let e = ImageOptions::from_metadata(&metadata).unwrap_err().to_string();
+            assert!(e.contains(key) && e.contains(text), "{e}");
+        }
     }
 }

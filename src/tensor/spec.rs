@@ -65,6 +65,11 @@ fn shape_and_type(text: &str) -> Option<(Vec<usize>, DType)> {
     Some((shape, dtype))
 }
 
+/// The names of all types.
+fn types() -> String {
+    DType::ALL.map(DType::name).join(", ")
+}
+
 impl FromStr for InputSpec {
     type Err = Error;
 
@@ -98,6 +103,14 @@ impl FromStr for InputSpec {
             }
             if let Ok(value) = s.parse() {
                 return Ok(Source::Real(value));
+            }
+            if let Some((kind, _)) = s.split_once('=')
+                && kind.contains('x')
+                && kind.starts_with(|c: char| c.is_ascii_digit())
+                && !Path::new(s).exists()
+            {
+                let what = format!("`{kind}` is no shape with a type, such as 1x3xf32=0 (types: {})", types());
+                return Err(Error::other(format!("input `{text}`: {what}")));
             }
             if shape_and_type(path).is_some() {
                 return Err(Error::other(format!("input `{text}` has no value; write {path}=0 or {path}=random:1")));

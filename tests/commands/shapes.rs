@@ -109,6 +109,26 @@ fn dimensions_of_minus_one_are_open() {
 }
 
 #[test]
+fn outputs_of_another_shape_than_declared_are_told() {
+    let dir = Dir::new();
+    let of = |x: &[&str], y: &[&str]| {
+        let m = dir.model(file(&[node("Relu", &["x"], &["y"], &[])], &[value("x", x)], &[value("y", y)], &[]));
+        works(&["run", &m, "--random-inputs"])
+    };
+    for (y, declared) in [(&["3"][..], "3xf32"), (&["2", "2"], "2x2xf32"), (&[], "f32")] {
+        let told = of(&["4"], y);
+        assert!(
+            told.contains(&format!("output `y` is declared as {declared}, but the model computes 4xf32")),
+            "{told}"
+        );
+    }
+    for y in [&["4"][..], &["N"], &["?"]] {
+        let told = of(&["4"], y);
+        assert!(!told.contains("declared"), "{told}");
+    }
+}
+
+#[test]
 fn integers_of_another_type_are_converted_with_a_note() {
     let dir = Dir::new();
     let nodes = [node("Add", &["x", "x"], &["y"], &[])];

@@ -179,6 +179,21 @@ fn words_that_make_no_sense_are_refused() {
         fails(&["run", ADD, "--random-inputs", &format!("--atol={bad}")], 2, &["tolerance"]);
         fails(&["run", ADD, "--random-inputs", &format!("--timeout={bad}")], 2, &["timeout"]);
     }
+    // A number with a sign is a value, as any other that is wrong, not an option.
+    for (option, word) in
+        [("--rtol", "tolerance"), ("--timeout", "time"), ("--max-memory", "bytes"), ("--repeat", "-1")]
+    {
+        fails(&["run", ADD, "--random-inputs", option, "-1"], 2, &["'-1'", option, word]);
+    }
+    fails(&["run", ADD, "--random-inputs", "--max-instructions", "0"], 2, &["--max-instructions"]);
+    let picture = ["run", DIGITS, "--input", "examples/digits/7.png"];
+    for [option, bad] in [["--mean", "nan"], ["--std", "0.5,inf"], ["--mean", "x"]] {
+        fails(&[&picture[..], &[option, bad]].concat(), 2, &[option, "finite"]);
+    }
+    works(&[&picture[..], &["--mean", "-0.5"]].concat());
+    for near in ["1024xf4=1", "99999999999999999999xf32=1", "1024xfloat=1", "2,3xf32=1"] {
+        fails(&["run", ADD, "--input", &format!("a={near}")], 2, &[near, "f32", "1x3xf32=0"]);
+    }
     fails(&["run", ADD, "--random-inputs", "--repeat", "0"], 2, &["--repeat"]);
     fails(&["run", ADD, "--random-inputs", "--device", "foo"], 2, &["foo", "emu:TARGET"]);
     for (name, value) in [
@@ -207,6 +222,9 @@ fn mistakes_in_files_show_before_the_run() {
         failed(out, more, code, words);
     };
     with(&["--output", "/no/such/y.npy"], 1, &["y.npy"]);
+    // As of compile, which has not looked at the model then.
+    let missing = fails(&["compile", "none.onnx", "--target", "gfx942", "-o", "/no/such/y"], 1, &["/no/such/y"]);
+    assert!(!missing.contains("none.onnx") && !missing.contains(".tmp"), "{missing}");
     with(&["--output", &dir.at("y.txt")], 1, &["y.txt", ".npy"]);
     with(&["--output", &dir.at("y.png")], 1, &["y.png", "image"]);
     with(&["--output", &format!("sum={}", dir.0.path().display())], 1, &["unknown kind"]);

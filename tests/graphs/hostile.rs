@@ -63,6 +63,39 @@ fn endless_extents() {
     let y = b.node("Attention", &[&x, &x, &x], &[("is_causal", int(1))]);
     let error_of_mask = error(b, &y);
     assert!(error_of_mask.contains("Attention") && error_of_mask.contains("131072 x 131072"), "{error_of_mask}");
+
+    // Steps that are cut into parts, each of which a kernel addresses.
+    const LONG: usize = 9_999_999_999_999_999;
+    let lengths = HostTensor::from_i64(&[2], &[1, 1]);
+    for (op, shape, words) in [
+        ("ReduceSum", &[LONG][..], "less than 2^31"),
+        ("ReduceMax", &[2, LONG], "less than 2^31"),
+        ("GlobalAveragePool", &[1, 1, LONG, 4], "less than 2^31"),
+        ("Gemm", &[2, LONG], "less than 2^31"),
+        ("TopK", &[LONG], "lines of 9999999999999999 elements"),
+        ("Attention", &[2, 1, 1 << 30, 4], "1073741824 keys"),
+        ("Attention", &[3, 1, 4, 4], "input 6 has shape [2], not [3]"),
+    ] {
+        let mut b = Builder::new(24, 1);
+        let x = long(&mut b, shape);
+        let y = match op {
+            "Gemm" => b.node(op, &[&x, &x], &[("transB", int(1))]),
+            "TopK" => {
+                let k = b.ints(&[2]);
+                b.node_n(op, &[&x, &k], &[], 2).remove(0)
+            }
+            "Attention" => {
+                let n = b.constant(lengths.clone());
+                let queries = long(&mut b, &[shape[0], 1, 4, 4]);
+                b.node(op, &[&queries, &x, &x, "", "", "", &n], &[])
+            }
+            _ => b.node(op, &[&x], &[]),
+        };
+        b.output(&y);
+        let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+        let e = compiler.compile(&b.model, &Options::default()).map(drop).unwrap_err().to_string();
+        assert!(e.contains(op) && e.contains(words), "{op}: {e}");
+    }
 }
 
 /// A Loop of so many rounds that carries one value, by the nodes that the closure adds to its body.
@@ -244,6 +277,46 @@ fn parts_that_do_not_fit() {
         y
     });
     assert!(e.contains("input 0"), "{e}");
+}
+
+/// Operators that are written with others say for themselves what they take, though what they are written with takes more.
+#[test]
+fn types_that_functions_do_not_take() {
+    use DType::{Bool, F16, F32, I8, I32, I64, Str, U8};
+    let result = |op: &str, domain: &str, types: &[DType]| {
+        let mut b = Builder::new(21, 7);
+        let number = |t: DType| match t {
+            Str => HostTensor::from_texts(&[1, 1], ["one"]).unwrap(),
+            t => HostTensor::from_f64(t, &[1, 1], &[1.0]),
+        };
+        let inputs: Vec<String> = types.iter().map(|t| b.input_of(number(*t))).collect();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let y = b.node(op, &inputs, &[]);
+        b.model.graph.nodes.last_mut().unwrap().domain = domain.into();
+        b.output(&y);
+        b.model.expand();
+        let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+        compiler.fuse(&b.model, &Options::default()).map(drop).map_err(|e| e.to_string())
+    };
+    let training = "ai.onnx.preview.training";
+    let product = [U8, F32, U8, I8, F32, I8, F32, U8];
+    for (op, domain, good, wrong) in [
+        ("Adagrad", training, &[F32, I64, F32, F32, F32][..], &[(0, I64), (0, U8), (1, F16), (1, Str), (2, I32)][..]),
+        ("Adam", training, &[F32, I64, F32, F32, F32, F32], &[(0, Bool), (1, F32), (5, U8)]),
+        ("Momentum", training, &[F32, I64, F32, F32, F32], &[(0, Str), (1, Bool), (4, I64)]),
+        ("QLinearMatMul", "", &product, &[(1, Bool), (4, Str), (6, I64), (4, F16), (0, I32), (2, I8), (7, Bool)]),
+        ("Dropout", "", &[F32, F16], &[(0, I64), (1, I32)]),
+        ("MulInteger", "com.microsoft", &[U8, U8, U8, U8], &[(0, F32), (3, I8)]),
+    ] {
+        assert_eq!(result(op, domain, good), Ok(()), "{op}");
+        for (i, t) in wrong {
+            let mut types = good.to_vec();
+            types[*i] = *t;
+            let e = result(op, domain, &types).unwrap_err();
+            assert!(e.contains(op) && e.contains(&format!("input {i} ")), "{op} with {} as input {i}: {e}", t.name());
+            assert!(!e.contains("internal") && !e.contains("Checked"), "{e}");
+        }
+    }
 }
 
 /// Branches in branches are looked at once for each that lies around them; loops in loops are not so deep.

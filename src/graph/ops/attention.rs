@@ -128,6 +128,9 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
 /// Elements of a causal mask; scores with more are not gone through by kernels either.
 const LARGEST_MASK: usize = (1 << 31) - 1;
 
+/// Keys whose places stand in a constant, at most.
+const MOST_PLACES: usize = 1 << 24;
+
 /// Adds the given mask, the causal mask and the mask of unused positions to the scores `[b, hk, group, s, t]`.
 fn mask(
     cx: &mut Lowering<'_>,
@@ -178,6 +181,15 @@ fn mask(
     }
     let used = cx.optional(6);
     if let Some(n) = used {
+        if cx.shape(n) != [b] {
+            return Err(Reason::Shape(format!(
+                "input 6 has shape {:?}, not [{b}]: a length for each of the batch",
+                cx.shape(n)
+            )));
+        }
+        if t > MOST_PLACES {
+            return Err(Reason::Size(format!("{t} keys, of which lengths say how many count, are too many")));
+        }
         let positions: Vec<i64> = (0..t as i64).collect();
         let positions = HostTensor::from_ints(cx.dtype(n), &[t], &positions);
         let position_type = positions.dtype();

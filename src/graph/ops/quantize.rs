@@ -121,10 +121,16 @@ pub(super) fn quantize(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn dequantize(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, scale) = (cx.input(0)?, cx.input(1)?);
     let to = cx.type_attribute("output_dtype", cx.dtype(scale))?;
-    if !cx.dtype(x).is_int() && !cx.dtype(x).is_small_float() || !to.is_float() {
+    if !cx.dtype(x).is_int() && !cx.dtype(x).is_small_float() {
         return Err(Reason::Type(format!(
-            "data of type {} and a scale of type {to}; integers and floats are supported",
+            "data of type {}; integers and floats of 8 and 4 bits are supported",
             cx.dtype(x)
+        )));
+    }
+    if !to.is_float() || to.is_small_float() {
+        return Err(Reason::Type(format!(
+            "makes {to} of a scale of type {}; floats of 16 bits or more are supported",
+            cx.dtype(scale)
         )));
     }
     let shape = cx.shape(x).to_vec();

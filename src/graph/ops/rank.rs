@@ -273,6 +273,10 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
         return Ok(());
     }
+    // Places are counted in 32 bits.
+    if i32::try_from(n).is_err() {
+        return Err(Reason::Size(format!("ranks lines of {n} elements; less than 2^31 are supported")));
+    }
     let wanted = Best { k, largest };
     let mut lines = Lines { data: cx.operand_if(x, View::is_dense), outer, n, inner, origins: None };
     if !TopK::ranks(dtype) {

@@ -5,7 +5,10 @@
 //! passes, so that models of any opset do: inputs share a letter where all versions want one type of them. Source: ONNX's type constraints of each operator, all
 //! versions. Rules and lowering rest on it: nothing else tells a model whose types do not fit.
 
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
+use crate::graph::infer::Inference;
+use crate::graph::lower::Lowering;
 use crate::tensor::DType;
 
 /// What a type may be.
@@ -13,8 +16,12 @@ use crate::tensor::DType;
 enum Kind {
     /// `f`: floats of 16 to 64 bits.
     Float,
-    /// `n`: any number.
+    /// `r`: floats of any width.
+    Real,
+    /// `n`: numbers of 8 to 64 bits, floats of 16 at least: what is computed with.
     Number,
+    /// `e`: numbers of any width.
+    Element,
     /// `i`: integers of 32 or 64 bits. Where ONNX wants 64 bits, 32 pass, too: functions hand on what they got.
     Index,
     /// `q`: integers of 8 bits.
@@ -31,7 +38,9 @@ impl Kind {
     fn of(letter: u8) -> Kind {
         match letter {
             b'f' => Kind::Float,
+            b'r' => Kind::Real,
             b'n' => Kind::Number,
+            b'e' => Kind::Element,
             b'i' => Kind::Index,
             b'q' => Kind::Byte,
             b'b' => Kind::Bool,
@@ -43,7 +52,9 @@ impl Kind {
     fn takes(self, dtype: DType) -> bool {
         match self {
             Kind::Float => dtype.is_float() && !dtype.is_small_float(),
-            Kind::Number => dtype.is_float() || dtype.is_int(),
+            Kind::Real => dtype.is_float(),
+            Kind::Number => dtype.is_float() && !dtype.is_small_float() || dtype.is_int() && dtype.bits() >= 8,
+            Kind::Element => dtype.is_float() || dtype.is_int(),
             Kind::Index => matches!(dtype, DType::I32 | DType::I64),
             Kind::Byte => matches!(dtype, DType::I8 | DType::U8),
             Kind::Bool => dtype == DType::Bool,
@@ -55,7 +66,9 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Float => "f16, bf16, f32 or f64",
-            Kind::Number => "a number",
+            Kind::Real => "a float",
+            Kind::Number => "an integer of 8 to 64 bits, f16, bf16, f32 or f64",
+            Kind::Element => "a number",
             Kind::Index => "i32 or i64",
             Kind::Byte => "i8 or u8",
             Kind::Bool => "bool",
@@ -98,6 +111,29 @@ pub(super) fn check<V>(op: &str, words: &str, inputs: &[Option<V>], dtype: impl 
     Ok(())
 }
 
+/// The inputs of an operator that is written with others, which are of the types that its row would have.
+pub(super) fn of_checked(cx: &mut Inference<'_>) -> Res<()> {
+    let (op, words) = (cx.text("operator", "")?, cx.text("inputs", "")?);
+    let inputs = cx.node().inputs.clone();
+    check(op, words, &inputs, |v| cx.fact(*v).filter(|f| !f.is_list()).map(|f| f.dtype))?;
+    for (i, input) in inputs.into_iter().enumerate() {
+        if let Some(v) = input {
+            cx.same(i, v);
+        }
+    }
+    Ok(())
+}
+
+/// The same ones.
+pub(super) fn checked(cx: &mut Lowering<'_>) -> Res<()> {
+    for (i, input) in cx.node().inputs.iter().enumerate() {
+        if let Some(v) = *input {
+            cx.pass(i, v);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{OPERATORS, find};
@@ -108,7 +144,7 @@ mod tests {
         let word = |w: &str| {
             let (kind, rest) = w.split_at(1);
             let letter = rest.trim_end_matches('*');
-            ".fniqbs".contains(kind) && letter.len() <= 1 && letter.bytes().all(|l| l.is_ascii_uppercase())
+            ".frneiqbs".contains(kind) && letter.len() <= 1 && letter.bytes().all(|l| l.is_ascii_uppercase())
         };
         for op in OPERATORS {
             assert!(op.inputs.split_ascii_whitespace().all(word), "{}: {}", op.name, op.inputs);
@@ -128,6 +164,16 @@ mod tests {
         assert!(e.contains("input 0 is i64, Conv takes f16, bf16, f32 or f64"), "{e}");
         assert!(of("Concat", &[f, f, f, l]).unwrap_err().contains("input 3 i64"));
         assert!(of("Loop", &[l, none, f, l, f]).is_ok());
+        // What is computed with has 8 bits at least, and floats 16.
+        for (op, n) in [("Add", 2), ("Abs", 1), ("ReduceSum", 1), ("Max", 3)] {
+            for small in [DType::F8E4M3, DType::F4E2M1, DType::I4, DType::U2] {
+                let e = of(op, &[Some(small)].repeat(n)).unwrap_err();
+                assert!(e.contains(&format!("input 0 is {}, {op} takes", small.name())), "{e}");
+            }
+        }
+        let (e4, i4) = (Some(DType::F8E4M3), Some(DType::I4));
+        assert!(of("IsNaN", &[e4]).is_ok() && of("DequantizeLinear", &[i4, f, i4]).is_ok());
+        assert!(of("Dropout", &[e4, f]).is_ok() && of("Dropout", &[f, l]).is_err() && of("Dropout", &[l]).is_err());
         assert!(of("Sqrt", &[f, f]).unwrap_err().contains("it has 2 inputs and takes 1"));
     }
 }

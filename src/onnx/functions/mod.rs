@@ -206,7 +206,8 @@ fn expand(node: &Node) -> Option<Vec<Node>> {
         "ai.onnx.preview.training" => training::body(&node.op)?,
         _ => return None,
     };
-    let mut body = Body::new(node);
+    let checked = inputs_of(node).map(|words| check(node, words));
+    let mut body = Body::new(checked.as_ref().map_or(node, |(of_checked, _)| of_checked));
     write(&mut body);
     // No operator has such a name: it stops the model.
     let stops =
@@ -219,7 +220,37 @@ fn expand(node: &Node) -> Option<Vec<Node>> {
     let others = node.outputs.iter().enumerate().filter(|(_, o)| !o.is_empty() && !made.contains(o));
     let others: Vec<Node> = others.map(|(i, o)| stops(format!("output {i}"), vec![o.clone()])).collect();
     body.nodes.extend(others);
-    Some(body.nodes)
+    let nodes = body.nodes;
+    Some(checked.map(|(_, check)| check).into_iter().chain(nodes).collect())
+}
+
+/// Types of the inputs of operators whose bodies would take others, too, as their rows would have them (`graph/ops/types.rs`).
+fn inputs_of(node: &Node) -> Option<&'static str> {
+    Some(match (node.domain.as_str(), node.op.as_str()) {
+        ("", "QLinearMatMul") => "qA fB qA qC fB qC fB e",
+        ("ai.onnx.ml", "SVMClassifier" | "SVMRegressor") => "n",
+        ("ai.onnx.preview.training", "Adagrad" | "Adam" | "Momentum") => "f i f*",
+        ("com.microsoft", "MulInteger") => "qA qA qB qB",
+        ("com.microsoft", "ReduceSumInteger") => "q",
+        _ => return None,
+    })
+}
+
+/// The node as it reads what was checked, and a node that checks it.
+fn check(node: &Node, inputs: &str) -> (Node, Node) {
+    let end = node.outputs.iter().find(|o| !o.is_empty()).map_or("", |o| o);
+    let name = |(i, input): (usize, &String)| if input.is_empty() { String::new() } else { format!("{end}/input {i}") };
+    let of_checked = Node { inputs: node.inputs.iter().enumerate().map(name).collect(), ..node.clone() };
+    let attributes = [("operator", &*node.op), ("inputs", inputs)];
+    let check = Node {
+        name: node.name.clone(),
+        op: "Checked".into(),
+        domain: "barewave".into(),
+        inputs: node.inputs.clone(),
+        outputs: of_checked.inputs.clone(),
+        attributes: attributes.map(|(n, text)| (n.to_string(), Attribute::Text(text.into()))).into(),
+    };
+    (of_checked, check)
 }
 
 /// A normalisation by the statistics of its own batch.
