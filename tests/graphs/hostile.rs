@@ -64,6 +64,15 @@ fn endless_extents() {
     let error_of_mask = error(b, &y);
     assert!(error_of_mask.contains("Attention") && error_of_mask.contains("131072 x 131072"), "{error_of_mask}");
 
+    // A condition that is shorter than what it chooses of.
+    let mut b = Builder::new(17, 1);
+    let x = long(&mut b, &[1 << 40]);
+    let chosen = b.constant(HostTensor::from_ints(DType::Bool, &[3], &[0, 1, 1]));
+    let y = b.node("Compress", &[&x, &chosen], &[("axis", int(0))]);
+    b.output(&y);
+    let graph = graph::fuse(&b.model, &Options::default()).unwrap();
+    assert_eq!(graph.tensor(graph.outputs[0]).shape, [2]);
+
     // Steps that are cut into parts, each of which a kernel addresses.
     const LONG: usize = 9_999_999_999_999_999;
     let lengths = HostTensor::from_i64(&[2], &[1, 1]);

@@ -406,7 +406,8 @@ pub(super) fn compress(cx: &mut Lowering<'_>) -> Res<()> {
     let data = cx.input(0)?;
     let condition = cx.known(1, "the condition, which decides how many elements there are,")?.clone().to_i64();
     let shape = cx.shape(data).to_vec();
-    let places = |n: usize| (0..n as i64).filter(|i| condition.get(*i as usize).is_some_and(|c| *c != 0)).collect();
+    // The condition may be shorter than what it is for.
+    let places = |n: usize| condition.iter().take(n).zip(0..).filter(|(c, _)| **c != 0).map(|(_, i)| i).collect();
     let y = match cx.attribute("axis") {
         None => {
             let places: Vec<i64> = places(shape.iter().product());
