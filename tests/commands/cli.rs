@@ -178,7 +178,7 @@ fn wrong_words() {
     fails(&["run", DIGITS, "--input", "picture=1x1x8x8xf32=0"], 1, &["picture", "'image'"]);
     fails(&["run", DIGITS, "--input", "1x1x8x9xf32=0"], 1, &["image", "8"]);
     fails(&["run", DIGITS, "--input", "1x1x8x8xi32=0"], 1, &["image", "f32"]);
-    fails(&["run", DIGITS, "--input", "image=1x1x8x8xf99=0"], 1, &["f99"]);
+    fails(&["run", DIGITS, "--input", "image=1x1x8x8xf99=0"], 2, &["f99", "f32"]);
     fails(&["run", DIGITS, "--input", "1x1x8x8xf99=0"], 1, &["f99", "element type"]);
     fails(&["run", DIGITS, "--input", "examples/digits/1.png", "--input", "examples/digits/2.png"], 2, &["2 inputs"]);
     fails(&["run", DIGITS, "--output", "logits=/tmp/x.npy"], 1, &["logits", "'probabilities'"]);
