@@ -82,7 +82,8 @@ fn endless_extents() {
         ("GlobalAveragePool", &[1, 1, LONG, 4], "less than 2^31"),
         ("Gemm", &[2, LONG], "less than 2^31"),
         ("TopK", &[LONG], "lines of 9999999999999999 elements"),
-        ("Attention", &[2, 1, 1 << 30, 4], "1073741824 keys"),
+        ("Attention", &[2, 1, 1 << 30, 4], "1073741824 positions"),
+        ("Hardmax", &[LONG], "hardmax positions are too many"),
         ("Attention", &[3, 1, 4, 4], "input 6 has shape [2], not [3]"),
     ] {
         let mut b = Builder::new(24, 1);

@@ -4,6 +4,7 @@
 //! queries copy nothing.
 
 use super::matmul::product;
+use super::source::counted;
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
@@ -128,9 +129,6 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
 /// Elements of a causal mask; scores with more are not gone through by kernels either.
 const LARGEST_MASK: usize = (1 << 31) - 1;
 
-/// Keys whose places stand in a constant, at most.
-const MOST_PLACES: usize = 1 << 24;
-
 /// Adds the given mask, the causal mask and the mask of unused positions to the scores `[b, hk, group, s, t]`.
 fn mask(
     cx: &mut Lowering<'_>,
@@ -187,14 +185,7 @@ fn mask(
                 cx.shape(n)
             )));
         }
-        if t > MOST_PLACES {
-            return Err(Reason::Size(format!("{t} keys, of which lengths say how many count, are too many")));
-        }
-        let positions: Vec<i64> = (0..t as i64).collect();
-        let positions = HostTensor::from_ints(cx.dtype(n), &[t], &positions);
-        let position_type = positions.dtype();
-        let id = cx.add_const("positions".into(), positions);
-        terms.push(Lazy::read(Access::new(id, View::dense(&[t])), position_type));
+        terms.push(counted(cx, "positions", cx.dtype(n), t, (0, 1))?);
         let n = cx.without_base(n).reshaped(&[b, 1, 1, 1, 1]);
         terms.push(n);
     }
@@ -301,9 +292,7 @@ pub(super) fn key_mask(cx: &mut Lowering<'_>) -> Res<()> {
     let mask = cx.without_base(m);
     let y = if let [count] = mask.shape[..] {
         let (batch, n) = (dims[0], dims[3]);
-        let positions: Vec<i64> = (0..n as i64).collect();
-        let id = cx.add_const("positions".into(), HostTensor::from_ints(dtype, &[n], &positions));
-        let positions = Lazy::read(Access::new(id, View::dense(&[n])), dtype);
+        let positions = counted(cx, "positions", dtype, n, (0, 1))?;
         let numbers = cx.plain_of(mask);
         let parts = if count == 2 * batch { 2 } else { 1 };
         let bounds = (0..parts).map(|i| super::layout::sliced(cx, &numbers, &[(0, (i * batch) as i64, 1, batch)]));
@@ -337,9 +326,7 @@ pub(super) fn places(cx: &mut Lowering<'_>) -> Res<()> {
         let had = e.binary(Binary::Sub, v[0], others);
         e.binary(Binary::Max, had, none)
     })?;
-    let steps: Vec<i64> = (0..new as i64).collect();
-    let steps = cx.add_const("steps".into(), HostTensor::from_ints(dtype, &[new], &steps));
-    let steps = Lazy::read(Access::new(steps, View::dense(&[new])), dtype);
+    let steps = counted(cx, "steps", dtype, new, (0, 1))?;
     let first = had.clone().reshaped(&[batch, 1]);
     let own = cx.combine(vec![first, steps], &[batch, new], |e, v| e.binary(Binary::Add, v[0], v[1]))?;
     cx.set(0, had);

@@ -1,5 +1,6 @@
 //! Operators that move elements without computing: they change views and shapes.
 
+use super::source::MAX_GENERATED;
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, broadcast_dims, described, known, product};
 use crate::graph::error::{Reason, Res};
@@ -134,6 +135,9 @@ fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]
         start += n;
     }
     let first = parts[0].shape[axis];
+    if shape[axis] > MAX_GENERATED {
+        return Ok(None);
+    }
     let flags: Vec<i64> = (0..shape[axis]).map(|i| i64::from(i < first)).collect();
     let mut dims = vec![1; shape.len()];
     dims[axis] = shape[axis];

@@ -9,7 +9,6 @@ use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
-use crate::graph::view::View;
 use crate::tensor::DType;
 
 /// Which axes, and what the result looks like.
@@ -362,12 +361,7 @@ pub(super) fn hardmax(cx: &mut Lowering<'_>) -> Res<()> {
     let p = finish_plan(&shape, (0..shape.len()).map(|d| d == axis).collect(), true);
     let best = reduce(cx, access, &p, ReduceOp::ArgMax { last: false }, Expr::acc(dtype), DType::I64);
     let best = cx.stored(best);
-    let n = shape[axis];
-    let numbers: Vec<i64> = (0..n as i64).collect();
-    let mut dims = vec![1; shape.len()];
-    dims[axis] = n;
-    let id = cx.add_const("hardmax positions".into(), crate::tensor::HostTensor::from_i64(&dims, &numbers));
-    let positions = Lazy::read(Access::new(id, View::dense(&dims)), DType::I64);
+    let positions = super::source::counted(cx, "hardmax positions", DType::I64, shape[axis], (axis, shape.len()))?;
     let y = cx.combine(vec![positions, best], &shape, |e, v| {
         let hit = e.binary(Binary::Eq, v[0], v[1]);
         e.cast(hit, dtype)

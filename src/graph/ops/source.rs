@@ -4,13 +4,36 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, described, known, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
+use crate::graph::fused::Access;
 use crate::graph::infer::{Inference, by_lowering};
+use crate::graph::lazy::{Lazy, map_access};
 use crate::graph::lower::{Lowering, splat};
+use crate::graph::view::View;
 use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor, element_count};
 
 /// Index ranges and the like larger than this are a mistake in the model.
 pub(super) const MAX_GENERATED: usize = 1 << 24;
+
+/// The numbers from 0 on, `n` of them along dimension `axis` of `rank`.
+pub(super) fn counted(
+    cx: &mut Lowering<'_>,
+    name: &str,
+    dtype: DType,
+    n: usize,
+    (axis, rank): (usize, usize),
+) -> Res<Lazy> {
+    if n > MAX_GENERATED {
+        return Err(Reason::Size(format!(
+            "{n} {name} are too many to be counted; up to {MAX_GENERATED} are supported"
+        )));
+    }
+    let numbers: Vec<i64> = (0..n as i64).collect();
+    let mut dims = vec![1; rank];
+    dims[axis] = n;
+    let id = cx.add_const(name.into(), HostTensor::from_ints(dtype, &dims, &numbers));
+    Ok(Lazy::read(Access::new(id, View::dense(&dims)), dtype))
+}
 
 /// What Constant is.
 pub(super) fn of_constant(cx: &mut Inference<'_>) -> Res<()> {
@@ -232,8 +255,7 @@ pub(super) fn trilu(cx: &mut Lowering<'_>) -> Res<()> {
     };
     let mask: Vec<i64> = (0..rows * cols).map(|i| kept(i) as i64).collect();
     let id = cx.add_const("triangle".into(), HostTensor::from_ints(DType::Bool, &[rows, cols], &mask));
-    let view = crate::graph::view::View::dense(&[rows, cols]);
-    let mask = crate::graph::lazy::Lazy::read(crate::graph::fused::Access::new(id, view), DType::Bool);
+    let mask = Lazy::read(Access::new(id, View::dense(&[rows, cols])), DType::Bool);
     let lazy = cx.lazy(x);
     let y = cx.combine(vec![lazy, mask], &shape, |e, v| {
         let zero = e.constant(e.type_of(v[0]), 0.0);
@@ -258,14 +280,7 @@ pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     let given = cx.dtype(indices);
     let dtype = if given.is_float() || given.bits() < 32 { DType::I32 } else { given };
     // value = (index wrapped into 0..depth) == position ? on : off
-    let numbers: Vec<f64> = (0..depth).map(|i| i as f64).collect();
-    let mut dims = vec![1; rank];
-    dims[axis] = depth;
-    let id = cx.add_const("one_hot positions".into(), HostTensor::from_f64(dtype, &dims, &numbers));
-    let positions = crate::graph::lazy::Lazy::read(
-        crate::graph::fused::Access::new(id, crate::graph::view::View::dense(&dims)),
-        dtype,
-    );
+    let positions = counted(cx, "one_hot positions", dtype, depth, (axis, rank))?;
     let mut idx_shape = cx.shape(indices).to_vec();
     idx_shape.insert(axis, 1);
     let idx = cx.without_base(indices).reshaped(&idx_shape);
@@ -273,7 +288,7 @@ pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     let side = |cx: &mut Lowering<'_>, i: usize| {
         let mut l = pair.clone();
         for a in &mut l.inputs {
-            *a = crate::graph::lazy::map_access(a, |v| v.sliced(0, i, 1, 1), |r| r.to_vec());
+            *a = map_access(a, |v| v.sliced(0, i, 1, 1), |r| r.to_vec());
         }
         l.grid = vec![1];
         cx.normal(l)
