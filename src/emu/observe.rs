@@ -5,12 +5,11 @@
 //! without observer runs the ordinary interpreter: watching costs nothing when nobody watches.
 
 use super::dispatch::{Launch, SLICE};
-use super::exec::{flow, smem, vmem};
+use super::exec::{smem, vmem};
 use super::program::Program;
 use super::uop::{Space, UOp};
 use super::wave::{Ctl, Lanes, Wave};
 use barewave_isa::Raw;
-use barewave_isa::action::Flow;
 
 /// Bytes that a lane of an instruction goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,8 +139,7 @@ pub(crate) struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(program: &Program, observer: &'a mut dyn Observer) -> Watch<'a> {
-        let nothing = flow::run(Flow::Nothing);
-        let passed = |ip: usize| program.is_vector(ip) || program.ops[ip].run as *const () == nothing as *const ();
+        let passed = |ip: usize| program.is_vector(ip) || program.is_idle(ip);
         let mut next = program.ops.len();
         let mut scalars: Vec<usize> = (0..next)
             .rev()

@@ -15,7 +15,7 @@ use super::strict::facts::{Facts, facts};
 use super::uop::{BRANCH, blank};
 use super::uop::{Batch, Kind, UOp};
 use super::vopd;
-use barewave_isa::action::{Action, Cross};
+use barewave_isa::action::{Action, Cross, Flow};
 use barewave_isa::matrix::MatrixOp;
 use barewave_isa::{Decoder, Mode, Op, Pipe, Raw, Target};
 use std::sync::{Arc, OnceLock};
@@ -114,6 +114,12 @@ impl Program {
     pub fn is_vector(&self, ip: usize) -> bool {
         let info = self.code.raws.get(ip).copied().flatten().and_then(|r| self.target.op(r.op()));
         info.is_some_and(|i| !matches!(i.pipe, Pipe::Salu | Pipe::Smem | Pipe::Branch))
+    }
+
+    /// True when executing the operation changes nothing: waits and hints.
+    pub fn is_idle(&self, ip: usize) -> bool {
+        let raw = self.code.raws.get(ip).and_then(Option::as_ref);
+        raw.is_some_and(|r| matches!(r.op().action(), Action::Flow(Flow::Nothing)))
     }
 }
 

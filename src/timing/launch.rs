@@ -527,12 +527,12 @@ impl Recorded {
         let level = |n: usize| levels.get(n).copied().unwrap_or(Level::Dram);
         let later = |(n, share): (usize, &f64)| if *share > 0.5 { level(n).min(again) } else { level(n) };
         let later_levels: Vec<Level> = moved.before.iter().enumerate().map(later).collect();
-        let [first, later] = [(levels, true), (&later_levels[..], false)].map(|(levels, first_round)| {
+        let placed = |levels: &[Level], first_round: bool| {
             let mut waves = groups[0].waves.clone();
             let served = Served { levels, starts, footprint: traffic.footprint };
             memory::place(chip, instrs, &mut waves, &served, first_round);
             folded(instrs, waves)
-        });
+        };
         let at_once = cus * resident;
         // As many workgroups like the first one as execute what these do.
         let work = worth(groups);
@@ -540,6 +540,9 @@ impl Recorded {
             if workgroups > at_once { (workgroups as f64 * work.mean).round().max(1.0) as u64 } else { workgroups };
         let rounds = counted / at_once;
         let rest = counted - rounds * at_once;
+        let more = rounds > 1 || rounds == 1 && rest > 0;
+        let first = placed(levels, true);
+        let later = if more { placed(&later_levels, false) } else { Vec::new() };
         let resident_of = |n: u64, queued: u64| Resident {
             instrs,
             groups: (0..n).map(|_| &first[..]).collect(),
@@ -548,7 +551,6 @@ impl Recorded {
             cus: shared_cus as usize,
             simds: None,
         };
-        let more = rounds > 1 || rounds == 1 && rest > 0;
         let (full, with_next) = match more {
             true => wave::simulate_apart(chip, &resident_of(resident, resident)),
             false => (wave::simulate(chip, &resident_of(resident, 0)), 0),

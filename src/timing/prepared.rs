@@ -51,7 +51,8 @@ pub(crate) struct Needed {
 pub(crate) struct Written {
     /// Which of [`Program::registers`].
     pub(crate) register: u16,
-    pub(crate) scalar: bool,
+    /// A scalar one that the vector ALU writes (RDNA): it is there some clocks behind issue.
+    pub(crate) late: bool,
 }
 
 /// What all waves of a SIMD share: an instruction issues no earlier than its path is free.
@@ -278,7 +279,8 @@ impl Program {
         };
         // Loads are waited for with counters, not by interlock.
         let interlocked = i.writes.iter().filter(|_| !in_memory);
-        let written = interlocked.map(|r| Written { register: number(r), scalar: SCALAR_REGISTERS.contains(r) });
+        let late = |r: &u16| !quad && vector && SCALAR_REGISTERS.contains(r);
+        let written = interlocked.map(|r| Written { register: number(r), late: late(r) });
         self.instrs.push(Prepared {
             unit: i.unit,
             path: Path::of(i, quad),

@@ -79,8 +79,30 @@ const AHEAD: usize = 32;
 /// What executes instructions ([`Unit`]).
 const UNITS: usize = Unit::Internal as usize + 1;
 
+/// When a wave issues, and of those that can at the same clock who goes first, as one number.
+type Turn = u128;
 /// Behind every wave.
-const NOBODY: (u64, u64) = (u64::MAX, u64::MAX);
+const NOBODY: Turn = Turn::MAX;
+
+/// The wave of an order, or of a turn.
+fn wave_of(turn: Turn) -> usize {
+    turn as u32 as usize
+}
+
+/// When an instruction can issue, and what decides that.
+struct Until {
+    at: u64,
+    why: Stall,
+}
+
+impl Until {
+    /// Not before a clock, for a reason.
+    fn later(&mut self, at: u64, reason: Stall) {
+        if at > self.at {
+            *self = Until { at, why: reason };
+        }
+    }
+}
 
 /// A wave that waits for its turn.
 #[derive(Clone, Copy)]
@@ -89,14 +111,8 @@ struct Waiting {
     own: u64,
     path: Path,
     /// Who goes first of those that can at the same clock: of the highest priority (S_SETPRIO in AMD's manuals), of equals the oldest,
-    /// unless it is ahead: nobody starves. As one number, that of the wave last.
+    /// unless it is ahead: nobody starves. As one number, that of the wave last ([`wave_of`]).
     order: u64,
-}
-
-impl Waiting {
-    fn wave(&self) -> usize {
-        self.order as u32 as usize
-    }
 }
 
 #[derive(Clone)]
@@ -127,6 +143,8 @@ struct Wave<'a> {
     /// What rounds that were left out have added.
     added: Vec<Added>,
     next_skip: usize,
+    /// The step in front of which that is.
+    skip_at: usize,
     released: Option<u64>,
     /// Phase of the barrier it signalled at, the phases it has arrived at, and whether it waits for one.
     signalled: Option<usize>,
@@ -198,14 +216,18 @@ struct Unitary<'a> {
     alive: Vec<usize>,
     /// First workgroup that has no place yet.
     queued: usize,
-    busy: [f64; UNITS],
+    /// Clocks of each unit that it was busy with what is simulated, and with rounds that were left out.
+    busy: [u64; UNITS],
+    busy_more: [f64; UNITS],
     stalls: [u64; STALLS.len()],
     barrier: u64,
     /// Instructions that an older wave may be ahead, as a number of bits.
     ahead: u32,
-    /// Waves of each SIMD that can go on, and of these the first: clock and order; [`NOBODY`] where there is none.
+    /// Waves of each SIMD that can go on, and of these the first's turn; [`NOBODY`] where there is none.
     waiting: Vec<Vec<Waiting>>,
-    next: Vec<(u64, u64)>,
+    next: Vec<Turn>,
+    /// Waves that what was just issued lets go on.
+    woken: Vec<usize>,
     /// Some wave's code comes from memory.
     cold_code: bool,
 }
@@ -258,6 +280,7 @@ impl<'a> Unitary<'a> {
                     extra: 0,
                     added: Vec::new(),
                     next_skip: 0,
+                    skip_at: trace.skips.first().map_or(usize::MAX, |s| s.at as usize),
                     released: None,
                     signalled: None,
                     arrivals: 0,
@@ -280,12 +303,14 @@ impl<'a> Unitary<'a> {
             memory: vec![0; what.cus],
             scalar: 0,
             code: FxHashMap::default(),
-            busy: [0.0; UNITS],
+            busy: [0; UNITS],
+            busy_more: [0.0; UNITS],
             stalls: [0; STALLS.len()],
             barrier: what.instrs.iter().find(|i| i.meeting.is_some()).map_or(8, |i| u64::from(i.latency)),
             ahead: if what.simds.is_some() { usize::BITS - 1 } else { AHEAD.ilog2() },
             waiting: vec![Vec::new(); simds],
             next: vec![NOBODY; simds],
+            woken: Vec::new(),
             cold_code: what.groups.iter().chain(&what.queue).any(|g| g.iter().any(|t| !t.fetches.is_empty())),
         };
         let starts = |w: &Wave| w.group < all.queued && !w.trace.steps.is_empty();
@@ -297,21 +322,21 @@ impl<'a> Unitary<'a> {
     /// Goes on until all waves have ended, or, if told to, until the first workgroup has: its number, and when.
     fn run(&mut self, until_one_ends: bool) -> Option<(usize, u64)> {
         loop {
-            let (t, order) = self.next.iter().copied().fold(NOBODY, |a, b| a.min(b));
-            if order == NOBODY.1 {
+            let next = self.next.iter().copied().fold(NOBODY, |a, b| a.min(b));
+            if next == NOBODY {
                 return None;
             }
-            let w = order as u32 as usize;
+            let (t, w) = ((next >> 64) as u64, wave_of(next));
             let Wave { simd, group, instr: Prepared { path, .. }, .. } = self.waves[w];
             let Simd { port, cu, first, .. } = self.simds[simd];
             self.waiting[simd].swap_remove(first);
-            let woken = self.issue(w, t);
-            let wave = &self.waves[w];
-            let more = wave.at < wave.trace.steps.len();
-            if !wave.blocked && more && !woken.contains(&w) {
+            let more = self.issue(w, t);
+            if !self.waves[w].blocked && more && !self.woken.contains(&w) {
                 self.enter(w);
             }
-            woken.into_iter().for_each(|w| self.take_turn(w));
+            while let Some(w) = self.woken.pop() {
+                self.take_turn(w);
+            }
             if self.cold_code || matches!(path, Path::Smem | Path::Lds | Path::Vmem) {
                 for s in 0..self.simds.len() {
                     let shared = match path {
@@ -341,13 +366,11 @@ impl<'a> Unitary<'a> {
         let free = &self.simds[simd].free;
         let (mut first, mut place) = (NOBODY, 0);
         for (n, x) in self.waiting[simd].iter().enumerate() {
-            let own = if self.cold_code { self.own(x.wave()).0 } else { x.own };
-            let found = (own.max(free[x.path as usize]), x.order);
-            if !self.quad || found.0 <= first.0 {
-                let found = (self.at_turn(found.0, simd), found.1);
-                if found < first {
-                    (first, place) = (found, n);
-                }
+            let own = if self.cold_code { self.own(wave_of(x.order.into())).0 } else { x.own };
+            let at = self.at_turn(own.max(free[x.path as usize]), simd);
+            let found = Turn::from(at) << 64 | Turn::from(x.order);
+            if found < first {
+                (first, place) = (found, n);
             }
         }
         (self.next[simd], self.simds[simd].first) = (first, place);
@@ -397,13 +420,15 @@ impl<'a> Unitary<'a> {
     /// What was found.
     fn outcome(self) -> Outcome {
         let ended: Vec<u64> = self.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
+        let mut busy = self.busy_more;
+        busy.iter_mut().zip(self.busy).for_each(|(all, b)| *all += b as f64);
         // Rounds that were left out are counted at each wave's own pace, which together may promise more than a unit gives.
-        let full = |unit: Unit| (self.busy[unit as usize] / self.simds.len() as f64).ceil() as u64;
+        let full = |unit: Unit| (busy[unit as usize] / self.simds.len() as f64).ceil() as u64;
         let least = full(Unit::Matrix).max(full(Unit::Valu));
         Outcome {
             clocks: ended.iter().copied().max().unwrap_or(0).max(least),
             ended,
-            busy: self.busy,
+            busy,
             issued: self.waves.into_iter().map(|w| w.issued).collect(),
             stalls: self.stalls,
         }
@@ -442,17 +467,16 @@ impl<'a> Unitary<'a> {
     fn own(&self, w: usize) -> (u64, Stall, u64) {
         let (wave, clocks) = (&self.waves[w], &self.program.clocks);
         let i = wave.instr;
-        let (mut t, mut why, mut queued) = (wave.next, Stall::Issue, 0);
-        let mut later = |at: u64, reason: Stall| {
-            if at > t {
-                (t, why) = (at, reason);
-            }
-        };
+        let (mut all, mut queued) = (Until { at: wave.next, why: Stall::Issue }, 0);
         if let Some(at) = wave.released {
-            later(at, Stall::Barrier);
+            all.later(at, Stall::Barrier);
         }
         for n in self.program.needed(i) {
             let ready = wave.ready[usize::from(n.register)];
+            // The usual case, in the queue too: it is there when the instruction issues.
+            if ready.at() <= all.at {
+                continue;
+            }
             let matrix = ready.by(Unit::Matrix);
             // An RDNA instruction issues before a mask or transcendental's result is there, and waits in the vector ALU's queue.
             let trans = ready.by(Unit::Trans);
@@ -462,38 +486,38 @@ impl<'a> Unitary<'a> {
                     queued = queued.max(ready.at());
                 }
             } else if !(matrix && n.forwarded) {
-                later(ready.at(), if matrix { Stall::Matrix } else { Stall::Dependency });
+                all.later(ready.at(), if matrix { Stall::Matrix } else { Stall::Dependency });
             }
         }
         if i.unit == Unit::Salu {
-            self.program.masks(i).iter().for_each(|r| later(wave.reading[usize::from(*r)], Stall::Dependency));
+            self.program.masks(i).iter().for_each(|r| all.later(wave.reading[usize::from(*r)], Stall::Dependency));
         }
         if let Some(f) = wave.trace.fetches.get(wave.fetch).filter(|f| f.needed as usize == wave.at)
             && let Some(at) = self.code.get(&f.line)
         {
-            later(*at, Stall::Code);
+            all.later(*at, Stall::Code);
         }
         for (counter, most) in self.program.waits(i) {
             let list = &wave.outstanding[usize::from(*counter)];
             if list.len() > usize::from(*most) {
                 let (at, memory) = list[list.len() - 1 - usize::from(*most)];
-                later(at + clocks.wait_release, if memory { Stall::Memory } else { Stall::Lds });
+                all.later(at + clocks.wait_release, if memory { Stall::Memory } else { Stall::Lds });
             }
         }
         if !self.quad
             && matches!(i.unit, Unit::Lds | Unit::Vmem)
             && let Some(last) = wave.last_vector
         {
-            later(last + clocks.valu_to_memory, Stall::Dependency);
+            all.later(last + clocks.valu_to_memory, Stall::Dependency);
         }
         if let (Some(clocks), Some(last)) = (i.after_scalar, wave.last_scalar) {
-            later(last + u64::from(clocks), Stall::Dependency);
+            all.later(last + u64::from(clocks), Stall::Dependency);
         }
-        (t, why, queued)
+        (all.at, all.why, queued)
     }
 
-    /// Issues the wave's next instruction at `t`. The waves that it lets go on.
-    fn issue(&mut self, w: usize, t: u64) -> Vec<usize> {
+    /// Issues the wave's next instruction at `t`: whether it has more. Waves that it lets go on are in `woken`.
+    fn issue(&mut self, w: usize, t: u64) -> bool {
         let (i, clocks) = (self.waves[w].instr, &self.program.clocks);
         if self.cold_code {
             let (at, why, in_queue) = self.own(w);
@@ -518,17 +542,18 @@ impl<'a> Unitary<'a> {
         wave.issued.push((t, if t > previous { why } else { Stall::None }));
         wave.released = None;
         for r in self.program.written(i) {
-            let late = !self.quad && r.scalar && i.vector;
-            let at = if late { t + clocks.valu_to_scalar } else { done };
+            let at = if r.late { t + clocks.valu_to_scalar } else { done };
             wave.ready[usize::from(r.register)] = Ready::new(at, i.unit);
         }
         if i.vector {
             self.program.masks(i).iter().for_each(|r| wave.reading[usize::from(*r)] = t + clocks.scalar_read);
         }
-        for f in wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
-            self.code.entry(f.line).or_insert(t + clocks.smem_cold);
+        if self.cold_code {
+            for f in wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
+                self.code.entry(f.line).or_insert(t + clocks.smem_cold);
+            }
+            wave.fetch += wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.needed as usize <= wave.at).count();
         }
-        wave.fetch += wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.needed as usize <= wave.at).count();
         for c in self.program.counters(i) {
             let list = &mut wave.outstanding[usize::from(*c)];
             let last = list.last().map_or(0, |l| l.0);
@@ -547,23 +572,19 @@ impl<'a> Unitary<'a> {
         }
         wave.at += 1;
         wave.priority = i.priority.unwrap_or(wave.priority);
-        let woken = match i.meeting {
-            Some(meeting) => self.meet(w, t, meeting),
-            None => Vec::new(),
-        };
-        self.pass_skips(w);
-        let wave = &self.waves[w];
-        if wave.at < wave.trace.steps.len() {
-            return woken;
+        let (group, skips, more) = (wave.group, wave.at == wave.skip_at, wave.at < wave.trace.steps.len());
+        if let Some(meeting) = i.meeting {
+            self.meet(w, t, meeting);
         }
-        // The wave has ended: others may have waited only for it.
-        let group = wave.group;
-        self.alive[group] -= 1;
-        let mut woken = woken;
-        for p in 0..self.phases[group].len() {
-            woken.extend(self.complete(group, p));
+        if skips {
+            self.pass_skips(w);
         }
-        woken
+        if !more {
+            // The wave has ended: others may have waited only for it.
+            self.alive[group] -= 1;
+            (0..self.phases[group].len()).for_each(|p| self.complete(group, p));
+        }
+        more
     }
 
     /// Starts the next workgroup in the place of one that has ended.
@@ -657,7 +678,7 @@ impl<'a> Unitary<'a> {
             }
             Unit::Export | Unit::Internal => t,
         };
-        self.busy[i.unit as usize] += used as f64;
+        self.busy[i.unit as usize] += used;
         done
     }
 
@@ -675,8 +696,8 @@ impl<'a> Unitary<'a> {
         clocks as u64
     }
 
-    /// A wave comes to a barrier. The waves that go on.
-    fn meet(&mut self, w: usize, t: u64, meeting: Meeting) -> Vec<usize> {
+    /// A wave comes to a barrier.
+    fn meet(&mut self, w: usize, t: u64, meeting: Meeting) {
         let group = self.waves[w].group;
         let arrives = !matches!(meeting, Meeting::Wait);
         let mut phase = self.waves[w].signalled.unwrap_or(usize::MAX);
@@ -696,24 +717,25 @@ impl<'a> Unitary<'a> {
             self.phases[group][phase].waiting.push(w);
             self.waves[w].blocked = true;
         }
-        if phase == usize::MAX { Vec::new() } else { self.complete(group, phase) }
+        if phase != usize::MAX {
+            self.complete(group, phase);
+        }
     }
 
     /// Lets the waves of a barrier go on when all that live have arrived.
-    fn complete(&mut self, group: usize, phase: usize) -> Vec<usize> {
+    fn complete(&mut self, group: usize, phase: usize) {
         let alive = self.alive[group];
         let p = &mut self.phases[group][phase];
         if p.waiting.is_empty() || p.arrived < alive {
-            return Vec::new();
+            return;
         }
         let at = p.last + self.barrier;
-        let list = std::mem::take(&mut p.waiting);
-        for &w in &list {
+        for w in p.waiting.drain(..) {
             let wave = &mut self.waves[w];
             wave.next = at.max(wave.next);
             (wave.released, wave.blocked) = (Some(wave.next), false);
+            self.woken.push(w);
         }
-        list
     }
 
     /// Adds the rounds of loops that the trace leaves out behind the step just issued.
@@ -739,10 +761,11 @@ impl<'a> Unitary<'a> {
             added.clocks = (added.clocks as f64 * more).round() as u64;
             added.busy.iter_mut().for_each(|b| *b *= more);
             wave.extra += added.clocks;
-            self.busy.iter_mut().zip(added.busy).for_each(|(a, b)| *a += b);
+            self.busy_more.iter_mut().zip(added.busy).for_each(|(a, b)| *a += b);
             wave.added.push(added);
             wave.next_skip += 1;
         }
+        wave.skip_at = wave.trace.skips.get(wave.next_skip).map_or(usize::MAX, |s| s.at as usize);
     }
 }
 
