@@ -168,13 +168,9 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Res<Value> {
             Value::Word(b.convert(values::stored(to), Type::F32, h).into())
         }
         (Kind::Float, Kind::Float) => x,
-        (Kind::Float, Kind::Int { signed }) => {
-            let x = x.word();
-            // Integers of 4 and 2 bits keep the low bits of a signed one.
-            let small = to.bits() < 8;
-            let whole = if signed || small { Type::I32 } else { Type::U32 };
-            let r = b.op(Generic::convert(Type::F32, whole), &[x]);
-            Value::Word(if small { wrap(b, r, to) } else { saturate(b, r, to) }.into())
+        (Kind::Float, Kind::Int { .. }) => {
+            let r = b.op(Generic::convert(Type::F32, whole(to)), &[x.word()]);
+            Value::Word(narrowed(b, r, to).into())
         }
         (Kind::Float, Kind::Long { .. }) => Value::Pair(float_to_long(b, x.word())),
         (Kind::Float, Kind::Bool) => {
@@ -244,10 +240,8 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Res<Value> {
         }
         (Kind::Double, Kind::Int { .. }) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
-            let small = to.bits() < 8;
-            let whole = if small { Type::I32 } else { values::computed(to) };
-            let r = b.convert(Type::F64, whole, p);
-            Value::Word(if small { wrap(b, r, to) } else { saturate(b, r, to) }.into())
+            let r = b.convert(Type::F64, whole(to), p);
+            Value::Word(narrowed(b, r, to).into())
         }
         (Kind::Double, Kind::Long { .. }) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
@@ -283,9 +277,15 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Res<Value> {
     })
 }
 
-/// The conversion instructions saturate to 32 bits; narrower types saturate here.
-fn saturate(b: &mut Builder, r: Part, t: DType) -> Part {
+/// The type that floats are converted to on their way to an integer of up to 32 bits.
+fn whole(to: DType) -> Type {
+    if to.bits() < 32 { Type::I32 } else { values::computed(to) }
+}
+
+/// The conversion instructions saturate to 32 bits; narrower types saturate here, but for those of 4 and 2 bits, which keep the low bits.
+fn narrowed(b: &mut Builder, r: Part, t: DType) -> Part {
     let (lo, hi) = match t {
+        t if t.bits() < 8 => return wrap(b, r, t),
         DType::I8 => (-128, 127),
         DType::I16 => (-32768, 32767),
         DType::U8 => (0, 255),

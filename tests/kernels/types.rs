@@ -438,6 +438,41 @@ fn casts_between_all_types() {
     }
 }
 
+/// Floats that an integer type has no number for become its nearest one, by a cast and by quantisation.
+#[test]
+fn floats_out_of_range_saturate() {
+    let numbers = [300.0, -300.0, 7e4, -7e4, 3e9, -3e9, 1e20, -1e20, f64::INFINITY, f64::NEG_INFINITY];
+    for from in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for to in [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32] {
+            for quantised in [false, true] {
+                if quantised && (to.bits() == 32 || from == DType::F64) {
+                    continue;
+                }
+                let mut b = Builder::new(21, 1);
+                let x = HostTensor::from_f64(from, &[numbers.len()], &numbers);
+                let held = x.to_f64();
+                let p = b.input_of(x);
+                let z = if quantised {
+                    let scale = b.constant(HostTensor::from_f64(from, &[], &[0.5]));
+                    let zero = b.constant(HostTensor::from_f64(to, &[], &[1.0]));
+                    b.node("QuantizeLinear", &[&p, &scale, &zero], &[])
+                } else {
+                    b.node("Cast", &[&p], &[("to", int(to.to_onnx() as i64))])
+                };
+                b.output(&z);
+                let bits = to.bits() as i32;
+                let (least, most) = match to.is_signed_int() {
+                    true => (-2f64.powi(bits - 1), 2f64.powi(bits - 1) - 1.0),
+                    false => (0.0, 2f64.powi(bits) - 1.0),
+                };
+                let number = |x: f64| if quantised { 2.0 * x + 1.0 } else { x };
+                let want: Vec<(f64, f64)> = held.iter().map(|x| (number(*x).clamp(least, most).trunc(), 0.0)).collect();
+                check(&b, &format!("{from} to {to}, quantised: {quantised}"), &want, &FEW);
+            }
+        }
+    }
+}
+
 /// An attention's extents: batch, heads, heads of keys, queries, keys, sizes of keys and of values; what hides keys.
 type AttentionCase = ([usize; 7], Hidden);
 

@@ -81,9 +81,12 @@ fn quantized(e: &mut Expr, x: Val, scale: Val, zero: Option<Val>, to: DType, (lo
         let z = e.cast(z, t);
         y = e.binary(Binary::Add, y, z);
     }
-    let (low, high) = (e.constant(t, low), e.constant(t, high));
-    let y = e.binary(Binary::Max, y, low);
-    let y = e.binary(Binary::Min, y, high);
+    // Casts to integers of 8 and 16 bits saturate by themselves.
+    if !to.is_int() || !matches!(to.bits(), 8 | 16) {
+        let (low, high) = (e.constant(t, low), e.constant(t, high));
+        y = e.binary(Binary::Max, y, low);
+        y = e.binary(Binary::Min, y, high);
+    }
     e.cast(y, to)
 }
 
