@@ -384,6 +384,9 @@ const OF_COLUMN: [f64; 2] = [12.5, 15.5];
 const TOGETHER: [f64; 2] = [0.6, 0.15];
 const MOST_PIECES: usize = 1 << 11;
 
+/// Time that bytes take from a cache before memory, over what they take from there.
+const KEPT: f64 = 0.4;
+
 /// In how many pieces lines are scanned where few workgroups have them: what each comes to, sums of these, and each behind its own. As many as take least,
 /// where that is worth two more launches and reading twice.
 pub(super) fn pieces(cx: &Cx) -> Option<usize> {
@@ -402,21 +405,30 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
         true => (narrow, ACCESSES / f64::from(shape.together) + ELEMENT[narrow]),
         false => (0, OF_COLUMN[narrow]),
     };
+    let cus = cx.target.cus() as usize;
     let loaded = |pieces: usize| {
         let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
         let walked = shape.walked(cx.target)?;
-        let at_once = walked.workgroups.min(cx.target.cus() as usize * walked.resident());
-        let elements = (walked.in_flight / shape.size) as f64 / 64.0;
+        let at_once = walked.workgroups.min(cus * walked.resident());
+        // Workgroups of a compute unit walk columns one after the other.
+        let own = if shape.dense { 1 } else { at_once.div_ceil(cus) };
+        let elements = (own * walked.in_flight / shape.size) as f64 / 64.0;
         let work = ROUND + elements * element;
         let round = machine.answer(read + written) / TOGETHER[narrower] + work;
         Some(read * round / (walked.in_flight * at_once) as f64)
     };
-    let moved = (read + written) / machine.memory;
-    let once = loaded(1)?.max(moved);
+    // What a cache before memory keeps, of the results of columns and of what was read before.
+    let kept = |keeps: bool| if keeps && !shape.dense { KEPT } else { 1.0 };
+    let results = kept(machine.keeps(read + written)) * written;
+    let again = kept(machine.answer(read) < machine.dram) * read;
+    // Columns that no kernel addresses as a whole would be launches of one each.
+    let far = accesses.iter().any(|t| t.size() * out.len() >= super::MAX_TENSOR_BYTES);
+    let once = if far && !shape.dense { f64::INFINITY } else { loaded(1)?.max((read + results) / machine.memory) };
     let staged = |pieces: usize| {
         let loaded = loaded(pieces)?;
-        let launches = 2.0 * (machine.launch + 2.0 * machine.ends);
-        Some(loaded.max(moved) + loaded.max(read / machine.memory) + launches)
+        let launches = 2.0 * (machine.launch + if shape.dense { 2.0 } else { 1.0 } * machine.ends);
+        let moved = [read, again + results].map(|bytes| loaded.max(bytes / machine.memory));
+        Some(moved.iter().sum::<f64>() + launches)
     };
     shape.best_pieces(MOST_PIECES, once, staged)
 }
