@@ -5,6 +5,7 @@
 //! beyond an edge are the edge's own. Windows that are too wide for registers are walked by a scalar loop, one for each workitem.
 
 use super::address::{self, Offset};
+use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::pointwise::{self, WORKGROUP};
@@ -35,8 +36,9 @@ const TWICE: f64 = 1.25;
 struct Share {
     /// Neighbours of a row. The last ones of a row may be fewer.
     width: usize,
-    /// Rows below each other.
+    /// Rows below each other, in which of the window's dimensions.
     below: usize,
+    stack: usize,
     /// Elements that lie together wherever a row is read; a row has whole ones, and begins with one.
     grain: usize,
     /// Elements in front of the window's first position and behind the last result's own that are read, whole grains.
@@ -54,12 +56,11 @@ fn last(list: &[usize]) -> usize {
     list.last().copied().unwrap_or(1)
 }
 
-/// Rows that results below each other read: dimensions before the last one.
-fn rows(window: &Window, below: usize) -> Vec<usize> {
+/// Rows that results below each other in a dimension read: dimensions before the last one.
+fn rows(window: &Window, below: usize, stack: usize) -> Vec<usize> {
     let mut kernel = window.kernel[..window.kernel.len() - 1].to_vec();
-    let n = kernel.len();
-    if let Some(k) = kernel.last_mut().filter(|_| below > 1) {
-        *k += (below - 1) * window.strides[n - 1];
+    if let Some(k) = kernel.get_mut(stack).filter(|_| below > 1) {
+        *k += (below - 1) * window.strides[stack];
     }
     kernel
 }
@@ -73,7 +74,7 @@ fn share(cx: &Cx, window: &Window) -> Option<Share> {
     let reach = (window.kernel[n - 1] - 1) * window.dilations[n - 1] + 1;
     let words = (4 / t.size()).max(1);
     let left = |units: usize| out.len() / units / cx.target.cus() as usize;
-    let of = |width: usize, below: usize| {
+    let of = |width: usize, below: usize, stack: usize| {
         let dense = last(&x.strides.iter().map(|s| s.unsigned_abs() as usize).collect::<Vec<_>>()) == 1;
         // Rows are words, and what each workitem reads begins with one.
         let is_even = dense
@@ -83,10 +84,10 @@ fn share(cx: &Cx, window: &Window) -> Option<Share> {
         let grain = if is_even { words } else { 1 };
         let behind = reach.saturating_sub(step + pad);
         let around = [pad, behind].map(|n| n.next_multiple_of(grain));
-        Share { width, below, grain, around }
+        Share { width, below, stack, grain, around }
     };
     let fits = |s: &Share| {
-        let read: usize = rows(window, s.below).iter().product();
+        let read: usize = rows(window, s.below, s.stack).iter().product();
         read <= ROWS && s.columns(window) * s.below <= COLUMNS && s.columns(window) * read <= READ
     };
     let stores = |width: usize| {
@@ -98,19 +99,34 @@ fn share(cx: &Cx, window: &Window) -> Option<Share> {
                 && all as f64 <= TWICE * length as f64
     };
     let mut width = 16 / size;
-    while width > 1 && !(stores(width) && fits(&of(width, 1))) {
+    while width > 1 && !(stores(width) && fits(&of(width, 1, 0))) {
         width /= 2;
     }
-    let own = of(width, 1);
+    let own = of(width, 1, 0);
     if !fits(&own) {
         return None;
     }
-    // Where most rows are of several windows.
-    let overlap = n > 1 && window.dilations[n - 2] == 1 && window.kernel[n - 2] >= 2 * window.strides[n - 2];
-    let may = |below: &usize| {
-        overlap && out.dims[n].is_multiple_of(*below) && left(width * below) >= FEW_OF_ROWS && fits(&of(width, *below))
+    // Where most rows are of several windows. Neighbours in memory that a window has one of are channels: then caches have what workitems beside
+    // each other share along the dimension before, but what they share along the one before that comes from second-level caches again and again,
+    // or stays in registers where these are slower at it than memory.
+    let machine = Machine::of(cx.target);
+    let [read, written] = [Arg::Input(0), Arg::Output].map(|arg| (cx.view(arg).len() * cx.dtype(arg).size()) as f64);
+    let busy = |d: usize| {
+        let again = window.kernel[d] as f64 / window.strides[d] as f64;
+        (again * read + written) / machine.l2 > (read + written) / machine.memory
     };
-    Some([4, 2].into_iter().find(may).map_or(own, |below| of(width, below)))
+    let stacks = match n {
+        0 | 1 => 0..0,
+        _ if n > 2 && window.kernel[n - 1] == 1 && busy(n - 3) => n - 3..n - 1,
+        _ => n - 2..n - 1,
+    };
+    let overlap = |d: usize| window.dilations[d] == 1 && window.kernel[d] >= 2 * window.strides[d];
+    let may = |s: &Share| {
+        let units = width * s.below;
+        out.dims[s.stack + 2].is_multiple_of(s.below) && left(units) >= FEW_OF_ROWS && fits(s)
+    };
+    let all = stacks.filter(|d| overlap(*d)).flat_map(|d| [4, 2].map(|below| of(width, below, d)));
+    Some(all.filter(may).max_by_key(|s| (s.below, n - s.stack)).unwrap_or(own))
 }
 
 /// What pools of one kind do.
@@ -138,19 +154,17 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
     };
     let pooling = Pooling { cx, window, prologue, pool, neutral };
     let share = share(cx, window);
-    let (width, below) = share.map_or((1, 1), |s| (s.width, s.below));
-    let (rank, n) = (out.rank(), window.kernel.len());
+    let (width, below, stack) = share.map_or((1, 1, 0), |s| (s.width, s.below, s.stack + 2));
+    let rank = out.rank();
     let mut units = out.dims.clone();
     units[rank - 1] = units[rank - 1].div_ceil(width);
-    if n > 1 {
-        units[rank - 2] /= below;
-    }
+    units[stack] /= below;
     let count: usize = units.iter().product();
     // In several places where waves would otherwise begin more slowly than memory feeds them.
     let source = cx.graph.tensor(cx.tensor(Arg::Input(0))).bytes().div_ceil(count);
     let bytes = source + width * below * cx.dtype(Arg::Output).size();
     let taps: usize = window.kernel.iter().product();
-    let read = share.map_or(READ, |s| s.columns(window) * rows(window, below).iter().product::<usize>());
+    let read = share.map_or(READ, |s| s.columns(window) * rows(window, below, s.stack).iter().product::<usize>());
     let places = pointwise::places(cx, count, bytes, |places| places * read <= ALL_READ);
     let per_group = WORKGROUP * places as u32;
     let mut w = cx.kernel(WORKGROUP);
@@ -165,23 +179,23 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         if let Some(c) = coords[rank - 1].as_mut().filter(|_| width > 1) {
             *c = w.b.mul(*c, width as u32);
         }
-        if let Some(c) = coords[rank - 2].as_mut().filter(|_| below > 1) {
+        if let Some(c) = coords[stack].as_mut().filter(|_| below > 1) {
             *c = w.b.mul(*c, below as u32);
         }
         let sums = match &share {
             Some(share) => pooling.rows(&mut w, share, &coords)?,
             None => vec![vec![pooling.looped(&mut w, &coords)?]],
         };
-        let shares = pooling.shares(&mut w, &coords, [width, below]);
+        let shares = pooling.shares(&mut w, &coords, [width, below], stack);
         for (row, sums) in sums.into_iter().enumerate() {
             let mut own = coords.clone();
             if row > 0 {
-                own[rank - 2] = Some(match own[rank - 2] {
+                own[stack] = Some(match own[stack] {
                     Some(c) => w.b.add(c, row as u32),
                     None => w.b.to_vector(row as u32),
                 });
             }
-            pooling.finish(&mut w, &own, sums, &shares, row, inside)?;
+            pooling.finish(&mut w, &own, sums, &shares, (stack, row), inside)?;
         }
     }
     Ok(vec![w.finish([(count as u32).div_ceil(per_group), 1, 1], (out.len() * taps) as u64)])
@@ -305,7 +319,8 @@ impl Pooling<'_> {
             loads.push((at, count, mask));
             at += count as i32;
         }
-        let kernel = rows(window, share.below);
+        let kernel = rows(window, share.below, share.stack);
+        let inner: usize = kernel.get(share.stack + 1..).unwrap_or_default().iter().product();
         let dims = self.taps(w, coords, &kernel);
         let mut columns: Vec<Vec<Option<Value>>> = vec![vec![None; share.columns(window)]; share.below];
         for row in 0..kernel.iter().product::<usize>() {
@@ -335,10 +350,11 @@ impl Pooling<'_> {
                     own.push(self.element(w, x, inside)?);
                 }
             }
-            let last_row = kernel.last().map_or(0, |k| row % k);
+            let place = kernel.get(share.stack).map_or(0, |k| row / inner % k);
             for (h, columns) in columns.iter_mut().enumerate() {
-                // Which row of this result's windows it is.
-                let taken = n == 1 || (h * window.strides[n - 2]..).take(window.kernel[n - 2]).any(|r| r == last_row);
+                // Whether it is a row of this result's windows.
+                let first = h * window.strides[share.stack];
+                let taken = n == 1 || (first..first + window.kernel[share.stack]).contains(&place);
                 if taken {
                     for (sum, x) in columns.iter_mut().zip(&own) {
                         *sum = Some(sum.map_or(*x, |sum| self.combine(w, sum, *x)));
@@ -410,8 +426,14 @@ impl Pooling<'_> {
         Ok(acc)
     }
 
-    /// What sums are multiplied with at a workitem's places: `width` of a row, and `below` of the dimension before.
-    fn shares(&self, w: &mut Writer, coords: &[Option<Part>], [width, below]: [usize; 2]) -> Option<Shares> {
+    /// What sums are multiplied with at a workitem's places: `width` of a row, and `below` of dimension `stack`.
+    fn shares(
+        &self,
+        w: &mut Writer,
+        coords: &[Option<Part>],
+        [width, below]: [usize; 2],
+        stack: usize,
+    ) -> Option<Shares> {
         let (window, input, out) = (self.window, self.view(), &self.cx.step.output.view);
         let n = window.kernel.len();
         // Positions -before .. extent + after count.
@@ -435,9 +457,9 @@ impl Pooling<'_> {
             let all: Vec<usize> = (0..out.dims[d + 2]).map(counts).collect();
             let most = all.iter().copied().max().unwrap_or(1).max(1);
             shares.constant /= most as f64;
-            let places = match n - d {
-                1 => width,
-                2 => below,
+            let places = match d {
+                _ if d == n - 1 => width,
+                _ if d + 2 == stack => below,
                 _ => 1,
             };
             let corner = coords[d + 2].map(|c| w.b.mul(c, window.strides[d] as u32));
@@ -471,7 +493,7 @@ impl Pooling<'_> {
         coords: &[Option<Part>],
         sums: Vec<Part>,
         shares: &Option<Shares>,
-        row: usize,
+        (stack, row): (usize, usize),
         inside: Option<Part>,
     ) -> Res<()> {
         let (cx, float, t) = (self.cx, Float(self.ty()), self.prologue.dtype());
@@ -489,9 +511,9 @@ impl Pooling<'_> {
                 total = float.op(&mut w.b, Gen::Mul, constant, total);
                 let dims = shares.dims.len();
                 for (d, places) in shares.dims.iter().enumerate() {
-                    let place = match dims - d {
-                        1 => e,
-                        2 => row,
+                    let place = match d {
+                        _ if d == dims - 1 => e,
+                        _ if d + 2 == stack => row,
                         _ => 0,
                     };
                     if let Some(by) = places[place] {
