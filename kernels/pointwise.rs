@@ -61,6 +61,11 @@ struct Share {
     rows: usize,
 }
 
+/// Some operand's elements lie where tables say.
+fn gathers(cx: &Cx) -> bool {
+    cx.step.inputs.iter().any(|a| !a.indirect.is_empty())
+}
+
 /// A place of a workitem.
 struct Where {
     round: u32,
@@ -119,58 +124,62 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         (width <= 2 && rows == 1 && out.is_plain() && out.view.is_dense()).then(|| w.b.mul(first, bytes as u32));
     let start = (out.view.offset * (bytes / width) as i64) as u32;
     let twins = twins(cx.graph, cx.step, width);
-    // Where each place is, and what tables say there: they are asked for all places before what they point to.
-    let (mut wheres, mut behind): (Vec<Where>, Vec<MInst>) = (Vec::new(), Vec::new());
-    for (round, row) in (0..rounds as u32).flat_map(|round| (0..rows as u32).map(move |row| (round, row))) {
-        let index = if round > 0 { w.b.add(first, round * WORKGROUP) } else { first };
-        let mut coords = address::coordinates(&mut w.b, index, &steps);
-        if width > 1
-            && let Some(Some(c)) = coords.last().copied()
-        {
-            *coords.last_mut().expect("just seen") = Some(w.b.mul(c, width as u32));
-        }
-        if rows > 1 {
-            let d = dims.len() - 2;
-            let first = match coords[d] {
-                Some(c) => w.b.mul(c, rows as u32),
-                None => w.b.scalar(0),
-            };
-            coords[d] = Some(if row > 0 { w.b.add(first, row) } else { first });
-        }
-        // Rows have in common what only changes along them.
-        let mut known: Vec<Steps> = match wheres.last() {
-            Some(above) if row > 0 => above.known.iter().filter(|(t, ..)| is_of_row(&t.view)).cloned().collect(),
-            _ => Vec::new(),
-        };
-        for (i, access) in cx.step.inputs.iter().enumerate() {
-            for k in 0..access.indirect.len() {
-                self::steps(&mut w, cx, (i, k), &coords, width, &mut known, &mut behind)?;
-            }
-        }
-        wheres.push(Where { round, row, index, coords, known });
-    }
-    w.b.append(behind);
     let mut later = Vec::new();
     let mut places: Vec<(Vec<Vec<Value>>, Offset)> = Vec::new();
-    for Where { round, row, index, coords, mut known } in wheres {
-        let before = places.last().filter(|_| row > 0).map(|p| &p.0);
-        let mut operands: Vec<Vec<Value>> = Vec::new();
-        for (i, access) in cx.step.inputs.iter().enumerate() {
-            operands.push(match before {
-                Some(before) if access.is_plain() && is_of_row(&access.view) => before[i].clone(),
-                _ => load_but(&mut w, cx, i, &coords, width, &mut known, (&twins[i], &operands), &mut later)?,
-            });
+    // Tables are asked for where all places are before what they point to.
+    let all: Vec<_> = (0..rounds as u32).flat_map(|round| (0..rows as u32).map(move |row| (round, row))).collect();
+    let together = if gathers(cx) { all.len() } else { 1 };
+    for some in all.chunks(together) {
+        let (mut wheres, mut behind): (Vec<Where>, Vec<MInst>) = (Vec::new(), Vec::new());
+        for &(round, row) in some {
+            let index = if round > 0 { w.b.add(first, round * WORKGROUP) } else { first };
+            let mut coords = address::coordinates(&mut w.b, index, &steps);
+            if width > 1
+                && let Some(Some(c)) = coords.last().copied()
+            {
+                *coords.last_mut().expect("just seen") = Some(w.b.mul(c, width as u32));
+            }
+            if rows > 1 {
+                let d = dims.len() - 2;
+                let first = match coords[d] {
+                    Some(c) => w.b.mul(c, rows as u32),
+                    None => w.b.scalar(0),
+                };
+                coords[d] = Some(if row > 0 { w.b.add(first, row) } else { first });
+            }
+            // Rows have in common what only changes along them.
+            let mut known: Vec<Steps> = match wheres.last() {
+                Some(above) if row > 0 => above.known.iter().filter(|(t, ..)| is_of_row(&t.view)).cloned().collect(),
+                _ => Vec::new(),
+            };
+            for (i, access) in cx.step.inputs.iter().enumerate() {
+                for k in 0..access.indirect.len() {
+                    self::steps(&mut w, cx, (i, k), &coords, width, &mut known, &mut behind)?;
+                }
+            }
+            wheres.push(Where { round, row, index, coords, known });
         }
-        let mut at = match dense {
-            Some(_) => Offset { reg: dense, imm: start + round * WORKGROUP * bytes as u32 },
-            None => address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords),
-        };
-        if !groups.is_multiple_of(per_group as usize) {
-            let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(groups as u32).into(), index.into()]);
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(inside, reg));
+        w.b.append(behind);
+        for Where { round, row, index, coords, mut known } in wheres {
+            let before = places.last().filter(|_| row > 0).map(|p| &p.0);
+            let mut operands: Vec<Vec<Value>> = Vec::new();
+            for (i, access) in cx.step.inputs.iter().enumerate() {
+                operands.push(match before {
+                    Some(before) if access.is_plain() && is_of_row(&access.view) => before[i].clone(),
+                    _ => load_but(&mut w, cx, i, &coords, width, &mut known, (&twins[i], &operands), &mut later)?,
+                });
+            }
+            let mut at = match dense {
+                Some(_) => Offset { reg: dense, imm: start + round * WORKGROUP * bytes as u32 },
+                None => address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords),
+            };
+            if !groups.is_multiple_of(per_group as usize) {
+                let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(groups as u32).into(), index.into()]);
+                let reg = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(inside, reg));
+            }
+            places.push((operands, at));
         }
-        places.push((operands, at));
     }
     w.b.append(later);
     for (operands, at) in places {
@@ -424,7 +433,7 @@ fn load_but(
     w.b.append(behind);
     let at = |e: usize| tables.iter().map(|t| t[e.min(t.len() - 1)]).collect::<Vec<_>>();
     // Gathers wait for tables, and others for nothing behind them.
-    let gathers = cx.step.inputs.iter().any(|a| !a.indirect.is_empty());
+    let gathers = gathers(cx);
     let of_place = |w: &mut Writer, count: usize, later: &mut Vec<MInst>| {
         w.buffer(cx, Arg::Input(i))?;
         let from = w.b.here();
