@@ -2,7 +2,7 @@
 //! order.
 //!
 //! There a line (a group's channels of all points) lies in short runs, one for each point. So a workgroup takes a *band*, whole groups
-//! that make up whole lines of caches, of a piece of the points: neighbouring workitems load neighbouring channels, and each keeps its
+//! that make up whole lines of caches where they can, of a piece of the points: neighbouring workitems load neighbouring channels, and each keeps its
 //! channels of several points in registers. What it has of a group meets in LDS: the sums, and the squares of differences from
 //! the mean that they give.
 //!
@@ -39,8 +39,9 @@ const MOST_PIECES: u32 = 16;
 /// Elements of operands that a workitem loads before it stores what comes of them.
 const AHEAD: u32 = 32;
 
-/// Bytes of what second-level caches keep together.
-const LINE: usize = 128;
+/// Workitems take fewer channels together where their plan takes less than so much of the time of others: bands of single groups may be held where wider ones
+/// are read twice.
+const NARROWER: f64 = 0.9;
 
 /// Workitems that a compute unit has at once, about.
 const RESIDENT: u32 = 1024;
@@ -88,6 +89,10 @@ impl Lie {
         let whole = |n: i64| (n * t.size() as i64) % (width as usize * t.size()).min(4) as i64 == 0;
         let others = self.outer.strides.iter().chain(&self.points.strides);
         self.step() == Some(1) && whole(self.outer.offset) && others.copied().all(whole)
+    }
+    /// No point lies before the first one.
+    fn goes_on(&self) -> bool {
+        self.points.strides.iter().all(|s| *s >= 0)
     }
     /// All points have the same.
     fn is_same(&self) -> bool {
@@ -154,7 +159,9 @@ struct Place {
     own: Part,
     channel: Part,
     point: Part,
-    /// Lanes that have a point in each turn; none where all have.
+    /// Lanes that have points; none where all have.
+    busy: Option<Part>,
+    /// Of these, those that have a point in each turn; none where all have.
     inside: Vec<Option<Part>>,
     /// Workitems of a team, which takes a group of the band: its number, the group, and the number of the workitem in it.
     members: u32,
@@ -250,7 +257,7 @@ impl Grouped {
         let accesses = self.accesses(cx);
         let channels = groups as u32 * self.each;
         let (t, to) = (accesses[0].1, cx.dtype(Arg::Output));
-        let size = t.size().max(to.size());
+        let (size, line) = (t.size().max(to.size()), machine.line as usize);
         let dense = |width: u32| {
             let ends = [&accesses[0], &accesses[accesses.len() - 1]];
             width as usize * size <= WIDEST && ends.iter().all(|(_, t, lie)| lie.is_dense(*t, width))
@@ -264,12 +271,12 @@ impl Grouped {
             // Parts of lines at a band's sides come for the next one again.
             let bytes = p.band as usize * t.size();
             let whole =
-                p.bands == 1 || bytes.is_multiple_of(LINE) && (channels as usize * t.size()).is_multiple_of(LINE);
-            let touched = if whole { 1.0 } else { (bytes + LINE - t.size()) as f64 / bytes as f64 };
+                p.bands == 1 || bytes.is_multiple_of(line) && (channels as usize * t.size()).is_multiple_of(line);
+            let touched = if whole { 1.0 } else { (bytes + line - t.size()) as f64 / bytes as f64 };
             let of_memory = if machine.one_cache { 1.0 } else { touched };
             let passes = if p.pieces > 1 { 2.0 } else { 1.0 };
-            let again = if machine.keeps(read + moved) { KEPT } else { 1.0 };
-            let memory = (read + (passes - 1.0) * again * read + moved) * of_memory / machine.memory;
+            let kept = if machine.keeps(read + moved) { KEPT } else { 1.0 };
+            let memory = (read + kept * ((passes - 1.0) * read + moved)) * of_memory / machine.memory;
             // What all pieces have left of a band's groups, each workgroup reads.
             let left = if p.pieces > 1 { f64::from(p.band / self.each * p.pieces) } else { 0.0 };
             let l2 = ((passes * read + moved) * touched + workgroups * left * LEFT as f64) / machine.l2;
@@ -293,6 +300,11 @@ impl Grouped {
         };
         let mut best: Option<(f64, Plan)> = None;
         for width in [8u32, 4, 2, 1].into_iter().filter(|n| dense(*n)) {
+            // Single channels are for those that do not come in twos.
+            if width == 1 && best.is_some() {
+                break;
+            }
+            let mut own: Option<(f64, Plan)> = None;
             for bands in (1..=groups as u32).filter(|n| (groups as u32).is_multiple_of(*n)) {
                 let band = channels / bands;
                 if !band.is_multiple_of(width) {
@@ -320,15 +332,16 @@ impl Grouped {
                         let time = clocks(&plan);
                         let few = self.outer * groups * pieces as usize * LEFT <= super::MAX_TENSOR_BYTES / 4
                             && pieces.div_ceil(plan.members(band / self.each, wave)) <= MOST_PIECES;
-                        if few && best.is_none_or(|b| time < b.0) {
-                            best = Some((time, plan));
+                        if few && own.is_none_or(|b| time < b.0) {
+                            own = Some((time, plan));
                         }
                     }
                 }
             }
-            if best.is_some() {
-                break;
-            }
+            best = match (best, own) {
+                (Some(wider), Some(own)) if own.0 >= NARROWER * wider.0 => Some(wider),
+                (wider, own) => own.or(wider),
+            };
         }
         best.map(|b| b.1)
     }
@@ -414,14 +427,12 @@ impl Grouped {
         let point = w.b.mad(piece, self.of_piece(), row);
         let busy = (across * p.abreast < p.workgroup)
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[p.abreast.into(), row.into()]));
-        let open = self.points as u32 != self.of_piece() * p.pieces;
+        // The last piece's points end in a turn, or before others.
+        let rest = self.points as u32 - (p.pieces - 1) * self.of_piece();
         let inside = (0..p.turns).map(|turn| {
             let limit = (self.points as u32).saturating_sub(turn * p.abreast);
-            let there = open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), point.into()]));
-            match (busy, there) {
-                (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
-                (x, y) => x.or(y),
-            }
+            let open = (turn + 1) * p.abreast > rest;
+            open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), point.into()]))
         });
         let inside = inside.collect();
         let members = p.members(self.of_band(), w.b.wave_size());
@@ -439,6 +450,7 @@ impl Grouped {
             own,
             channel,
             point,
+            busy,
             inside,
             members,
             team,
@@ -468,7 +480,13 @@ impl Grouped {
                 Some(step) => Offset { reg: Some(w.b.mul(channel, (step * size as i64) as i32)), imm: 0 },
                 None => part_offset(w, &lie.channels, size, 0..2, channel, false),
             };
-            address::add(&mut w.b, base, at)
+            let mut at = address::add(&mut w.b, base, at);
+            // Steps from there do not lead back.
+            if let Some(mask) = place.busy.filter(|_| !lie.is_same() && lie.goes_on()) {
+                let reg = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(mask, reg));
+            }
+            at
         });
         let bases = bases.collect();
         Walked { arg, t, lie, bases }
@@ -485,7 +503,11 @@ impl Grouped {
                 part_offset(w, &a.lie.points, size, 0..a.lie.points.rank(), point, false)
             }
         };
-        let inside = place.inside[turn as usize].filter(|_| !a.lie.is_same());
+        let inside = match (place.inside[turn as usize], place.busy.filter(|_| !a.lie.goes_on())) {
+            _ if a.lie.is_same() => None,
+            (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
+            (x, y) => x.or(y),
+        };
         let mut places = Vec::new();
         for base in &a.bases {
             let mut at = address::add(&mut w.b, *base, of_point);

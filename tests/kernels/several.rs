@@ -320,6 +320,22 @@ fn columns_are_scanned_in_one_launch() {
     }
 }
 
+/// Groups of images in the middle of a network that makes pictures: a workgroup holds each of them, though their channels are parts of lines of memory.
+#[test]
+fn groups_of_channels_are_read_once() {
+    let mut b = Builder::new(21, 20);
+    let shape = [2, 32, 32, 640];
+    let x = b.input_of(HostTensor::from_f64(DType::F16, &shape, &vec![0.0; shape.iter().product()]));
+    let x = b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]);
+    let [scale, bias] = [1.0, 0.0].map(|v| b.constant(HostTensor::from_f64(DType::F16, &[640], &[v; 640])));
+    let y = b.node("GroupNormalization", &[&x, &scale, &bias], &[("num_groups", int(32))]);
+    let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]);
+    finish(&mut b, "", &[y]);
+    for target in [Target::GFX90A, Target::GFX942, Target::GFX1030, Target::GFX1100, Target::GFX1201] {
+        assert_eq!(workgroups(&b, target).len(), 1, "{target:?}");
+    }
+}
+
 /// Order of elements: zeros are equal, NaNs larger than all numbers.
 fn order(a: f64, b: f64) -> std::cmp::Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))

@@ -119,7 +119,7 @@ KERNELS = [
     ("Softmax", "lines of 4096", ["f32", "f16"], LINES, one("Softmax", axis=-1)),
     ("LayerNormalization", "lines of 4096", ["f32", "f16"], LINES, layer_norm),
     ("LRN", "64 channels of 128x128", ["f32", "f16"], IMAGES, one("LRN", size=5)),
-    ("GroupNormalization", "320 channels of 64x64 last (read twice)", ["f32", "f16"],
+    ("GroupNormalization", "320 channels of 64x64 last", ["f32", "f16"],
      lambda n: [n // (320 * 4096), 64, 64, 320],
      channels_last("GroupNormalization", 320, weights=[1, 0], num_groups=32)),
     ("MaxPool", "3x3, 256 channels of 64x64 last", ["f32", "f16"], lambda n: [n // (256 * 4096), 64, 64, 256],
