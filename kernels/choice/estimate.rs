@@ -183,6 +183,12 @@ pub(in crate::kernels) fn lds_answer(target: Target) -> f64 {
     LDS_ANSWER * Chip::of(target).map_or(LDS_LATENCY, |c| c.lds_latency)
 }
 
+/// What a number is divisible by, in any order; of one beyond 32 bits what is below 2^16, and what that leaves.
+fn divisors(n: usize) -> impl Iterator<Item = usize> {
+    let low = (1..=n.isqrt().min(1 << 16)).filter(move |d| n.is_multiple_of(*d));
+    low.flat_map(move |d| [d, n / d])
+}
+
 impl Machine {
     pub fn of(target: Target) -> Machine {
         let simds = f64::from(target.info().simds);
@@ -529,12 +535,12 @@ impl Machine {
         if !e.bands || plain <= unnoticed {
             return (from_memory(plain), None);
         }
-        let bands = (1..=rows).filter(|band| rows.is_multiple_of(*band));
-        let banded = bands.map(|band| {
+        let banded = divisors(rows).filter_map(|band| {
             let high = (band as f64).min(at_once);
-            (bytes(high, (at_once / high).min(columns as f64)), band as u32)
+            Some((bytes(high, (at_once / high).min(columns as f64)), u32::try_from(band).ok()?))
         });
-        let best = banded.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(read, _)| *read < plain);
+        // Of bands that read as much the narrowest.
+        let best = banded.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).filter(|(read, _)| *read < plain);
         best.map_or((from_memory(plain), None), |(read, band)| (from_memory(read), Some(band)))
     }
 
@@ -690,6 +696,16 @@ mod tests {
     use crate::kernels::choice::Together;
     use crate::kernels::tile::Types;
     use crate::tensor::DType;
+
+    #[test]
+    fn divisors_are_all_that_divide() {
+        for n in [1, 2, 36, 97, 1024, 30030] {
+            let mut found: Vec<usize> = divisors(n).collect();
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found, (1..=n).filter(|d| n.is_multiple_of(*d)).collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn narrow_rows_come_in_whole_lines() {

@@ -15,6 +15,7 @@ use super::expr::{Binary, Expr};
 use super::far::{MOST_PARTS, cut, part};
 use super::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind, Tensor, TensorId};
 use super::prune::prune;
+use super::store::acc_dtype;
 use super::view::View;
 use crate::tensor::DType;
 use rustc_hash::FxHashMap;
@@ -131,6 +132,8 @@ impl Split<'_> {
         let view = &step.inputs[i].view;
         let t = self.graph.tensor(step.inputs[i].tensor).dtype;
         let runs = self.runs(t, view.dims[own], view.strides[own], span(view, own))?;
+        // Sums are of another type than operands where these are integers.
+        let t = acc_dtype(&step.expr);
         let dims = step.output.view.dims.clone();
         let other = 1 - i;
         let depth = [dims.len() - 1, dims.len() - 2];

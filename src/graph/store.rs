@@ -196,6 +196,7 @@ impl Lowering<'_> {
     }
 }
 
-fn acc_dtype(expr: &Expr) -> DType {
+/// The type of what a step's kind computes, as its expression takes it.
+pub(super) fn acc_dtype(expr: &Expr) -> DType {
     expr.nodes().iter().find(|n| n.op == Op::Acc).map_or(expr.dtype(), |n| n.dtype)
 }

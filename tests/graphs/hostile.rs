@@ -73,6 +73,18 @@ fn endless_extents() {
     let graph = graph::fuse(&b.model, &Options::default()).unwrap();
     assert_eq!(graph.tensor(graph.outputs[0]).shape, [2]);
 
+    // Parts of a product of bytes, whose sums are no bytes.
+    let mut b = Builder::new(17, 1);
+    let [x, w] = [[4, 1 << 33], [1 << 33, 2]].map(|shape| {
+        let name = long(&mut b, &shape);
+        b.model.graph.inputs.last_mut().unwrap().dtype = Some(DType::I8);
+        name
+    });
+    let y = b.node("MatMulInteger", &[&x, &w], &[]);
+    b.output(&y);
+    let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+    assert_eq!(compiler.compile(&b.model, &Options::default()).map(drop).map_err(|e| e.to_string()), Ok(()));
+
     // Steps that are cut into parts, each of which a kernel addresses.
     const LONG: usize = 9_999_999_999_999_999;
     let lengths = HostTensor::from_i64(&[2], &[1, 1]);
@@ -84,6 +96,7 @@ fn endless_extents() {
         ("TopK", &[LONG], "lines of 9999999999999999 elements"),
         ("Attention", &[2, 1, 1 << 30, 4], "1073741824 positions"),
         ("Hardmax", &[LONG], "hardmax positions are too many"),
+        ("Attention", &[LONG, 8, 6], "less than 2^31"),
         ("Attention", &[3, 1, 4, 4], "input 6 has shape [2], not [3]"),
     ] {
         let mut b = Builder::new(24, 1);
@@ -93,6 +106,11 @@ fn endless_extents() {
             "TopK" => {
                 let k = b.ints(&[2]);
                 b.node_n(op, &[&x, &k], &[], 2).remove(0)
+            }
+            // So many queries, of few keys.
+            "Attention" if shape[0] == LONG => {
+                let (queries, keys) = (long(&mut b, &[1, 1, LONG, 8]), long(&mut b, &[1, 1, 6, 8]));
+                b.node(op, &[&queries, &keys, &keys], &[])
             }
             "Attention" => {
                 let n = b.constant(lengths.clone());
