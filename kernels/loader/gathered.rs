@@ -7,6 +7,10 @@ use super::{Common, DepthPart, Layout, Loader, Tile, across, down, fragment};
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::op;
 
+/// So many elements of a wave of 32 lanes are looked up side by side, none of which waits for what an instruction has just written. Those of
+/// more lanes take so long that it is there.
+const TOGETHER: usize = 8;
+
 /// See [`Loader::Gather`]. The depth runs over a table with a byte offset and a mask of window coordinates per k.
 pub(in super::super) struct Gather {
     pub(super) common: Common,
@@ -101,20 +105,25 @@ impl Gather {
     pub(super) fn issue(&mut self, b: &mut Builder) {
         let c = &self.common;
         let cols = self.src.columns.len();
-        for k in 0..c.regs.len() / cols {
-            let entry = |i: usize| self.entries[(2 * k + i) / 16].dword(((2 * k + i) % 16) as u8);
-            let (offset, taps) = (entry(0), entry(1));
-            let soff = b.add(offset, self.src.scalar);
-            for col in 0..cols {
-                let voff = match self.src.valid.get(col) {
-                    Some(&bits) => {
-                        let seen = b.and(bits, taps);
-                        let inside = b.op(Gen::CmpEq.of(Type::U32), &[taps.into(), seen.into()]);
-                        b.guard(inside, self.src.columns[col])
-                    }
-                    None => self.src.columns[col],
-                };
-                c.load(b, c.regs[k * cols + col], 1, self.src.buf, (voff, soff, 0));
+        let entry = |i: usize| self.entries[i / 16].dword((i % 16) as u8);
+        let together = if b.target().info().wave_size > 32 { 1 } else { TOGETHER };
+        for some in (0..c.regs.len()).collect::<Vec<_>>().chunks(together) {
+            let soffs: Vec<Part> = some.iter().map(|i| b.add(entry(2 * (i / cols)), self.src.scalar)).collect();
+            let taps: Vec<(Part, Part)> = match self.src.valid.is_empty() {
+                true => Vec::new(),
+                false => some.iter().map(|i| (self.src.valid[i % cols], entry(2 * (i / cols) + 1))).collect(),
+            };
+            let seen: Vec<Part> = taps.iter().map(|(bits, taps)| b.and(*bits, *taps)).collect();
+            let all_seen = taps.iter().zip(seen);
+            let inside: Vec<Part> = all_seen
+                .map(|((_, taps), seen)| b.op(Gen::CmpEq.of(Type::U32), &[(*taps).into(), seen.into()]))
+                .collect();
+            let mut columns: Vec<Part> = some.iter().map(|i| self.src.columns[i % cols]).collect();
+            for (column, inside) in columns.iter_mut().zip(inside) {
+                *column = b.guard(inside, *column);
+            }
+            for ((i, voff), soff) in some.iter().zip(columns).zip(soffs) {
+                c.load(b, c.regs[*i], 1, self.src.buf, (voff, soff, 0));
             }
         }
         self.fetch(b);

@@ -187,6 +187,33 @@ fn depths_shared_among_workgroups() {
     }
 }
 
+/// Places of gathered elements are made side by side where instructions take a clock: no load waits for its own address alone.
+#[test]
+fn gathers_look_up_places_together() {
+    for target in ["gfx1010", "gfx1030", "gfx1100", "gfx1201"] {
+        for t in [DType::F16, DType::F32] {
+            let mut b = Builder::new(17, 1);
+            let (x, w) = (values(&mut b, t, &[2, 24, 9, 9]), values(&mut b, t, &[40, 24, 5, 5]));
+            let (x, w) = (b.input_of(x), b.constant(w));
+            let z = b.node("Conv", &[&x, &w], &[("pads", ints(&[2; 4]))]);
+            b.output(&z);
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            let of = Target::parse(target).unwrap();
+            let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "conv");
+            let machine = barewave::passes::compile(kernels.unwrap()[0].function.clone()).unwrap();
+            let text = barewave::passes::listing::listing(&machine);
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            let address = |line: &str| line.contains("buffer_load").then(|| line.split(", ").nth(1).map(String::from));
+            let waits = |w: &[&str]| {
+                let made = w[0].strip_prefix("v_cndmask_b32").and_then(|rest| rest.split([' ', ',']).nth(1));
+                made.is_some() && address(w[1]).flatten().as_deref() == made
+            };
+            let alone = lines.windows(2).filter(|w| waits(w)).count();
+            assert!(alone < 2, "{target} {t}: {alone}\n{text}");
+        }
+    }
+}
+
 #[test]
 fn products_of_large_tiles() {
     // The largest tiles, several bands of them, the last ones not whole. Some rows are compared.
