@@ -12,6 +12,8 @@ pub(super) use estimate::{Machine, has_matrix_shadow, lds_answer, multiply_add};
 
 use super::divided::Shares;
 use super::error::{Reason, Res};
+use super::loader;
+use super::matmul;
 use super::matrix::{self, MatrixForm};
 use super::rounds::is_narrow;
 use super::slices;
@@ -37,6 +39,8 @@ pub(super) struct Extents {
     pub expression: f64,
     /// Neighbours along k are neighbours in memory, in the left and in the right operand.
     pub deep: (bool, bool),
+    /// Elements from the beginning of a line of the left and of the right operand to the next one's; 0 where all begin at whole loads.
+    pub pitch: [usize; 2],
     /// Workgroups may be numbered in bands.
     pub bands: bool,
     /// Equal shares of tiles are possible.
@@ -143,10 +147,34 @@ pub(super) struct Round {
     pub behind: f64,
     /// Cycles of a round in which none of its waves multiplies, since all of them read from LDS.
     pub bare: f64,
-    /// Cycles of a round whose loads must not reach behind the ends of lines, over those of others.
-    pub ending: f64,
+    /// What its loads take where they must not reach behind the ends of lines.
+    pub ending: Ending,
     /// There are no registers for what these bring.
     pub crowded: bool,
+}
+
+/// What loads of a round that must not reach behind the ends of lines take over those that may.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ending {
+    /// Cycles of a wave.
+    pub clocks: f64,
+    /// Lines that a workgroup asks the first level for.
+    pub lines: f64,
+}
+
+impl Ending {
+    /// Of a tile's operands.
+    pub fn of(tile: &Tile, e: &Extents) -> Ending {
+        let mut ending = Ending::default();
+        for o in [0, 1].into_iter().filter(|o| !tile.is_transposed(*o)) {
+            let [within, to_the_end] = [e.loads[o].within, e.loads[o].to_the_end].map(|most| tile.loads(e, o, most));
+            let more = to_the_end.saturating_sub(within);
+            let (deep, width) = [(e.deep.0, tile.m), (e.deep.1, tile.n)][o];
+            ending.clocks += f64::from(more * matmul::LOAD);
+            ending.lines += f64::from(if deep { loader::lines_asked(tile, width, more) } else { 0 });
+        }
+        ending
+    }
 }
 
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.

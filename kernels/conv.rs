@@ -149,6 +149,12 @@ impl Columns {
         let constant = terms[0].has_constant_weights(cx);
         let (images, positions) = (out.dims[0], out.dims[2..].iter().product::<usize>());
         let (batches, n) = if self.merged() { (1, images * positions) } else { (images, positions) };
+        // Where images are gathered from, lanes are beside each other wherever that is.
+        let pitch = match self {
+            Columns::Lines => k,
+            _ if self.least_width(cx, conv) == 1 => positions,
+            _ => 0,
+        };
         Extents {
             batches: batches * groups,
             m: out.dims[1] / groups,
@@ -158,6 +164,7 @@ impl Columns {
             stored: cx.dtype(Arg::Output).size(),
             expression: epilogue::clocks(cx),
             deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), self == Columns::Lines && k > 1),
+            pitch: [k, pitch],
             bands: false,
             shares: false,
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),

@@ -26,7 +26,7 @@ use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
-use ends::End;
+use ends::{End, Kept};
 pub(super) use gathered::{Gather, GatherSource, gather, gather_shape};
 use packing::TurnedBytes;
 pub(super) use packing::{gather_word, turn_bytes};
@@ -188,6 +188,12 @@ pub(super) fn deep_load(tile: &Tile, own: u32, together: u32, depth: u32) -> (u3
     (vec, vec)
 }
 
+/// Lines along the depth that so many loads of each workitem ask for, one after the other, for a tile so wide.
+pub(super) fn lines_asked(tile: &Tile, width: u32, loads: u32) -> u32 {
+    let own = deep_load(tile, tile.k * width / tile.threads(), u32::MAX, tile.k).0;
+    loads * tile.threads() * own / tile.k
+}
+
 /// What all loaders have.
 struct Common {
     types: Types,
@@ -303,12 +309,6 @@ impl Common {
         }
         b.lds_write(self.lds, cells, at);
     }
-
-    /// Offset of a load, out of bounds behind the end of k.
-    fn guarded(&self, b: &mut Builder, voff: Part, depth: u32, k: Part) -> Part {
-        let inside = b.op(Gen::CmpGt.of(Type::U32), &[depth.into(), k.into()]);
-        b.guard(inside, voff)
-    }
 }
 
 /// What is made of each element before it goes to LDS: an expression of the element and of constants of its k, which come
@@ -404,6 +404,7 @@ pub(super) struct Deep {
     /// Loads of a column.
     loads: u32,
     end: End,
+    kept: Option<Kept>,
     /// What is counted of rows, if anything.
     tally: Option<tally::Tally>,
     /// Where tiles follow each other along the width.
@@ -576,7 +577,8 @@ pub(super) fn dense_together(
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
         let loads = own / vec;
-        Loader::Deep(Deep { common, src, k_first, voff, starts, loads, end, sideways: None, tally: None })
+        let kept = Kept::of(b, &end, &common, k_first, loads);
+        Loader::Deep(Deep { common, src, k_first, voff, starts, loads, end, kept, sideways: None, tally: None })
     }
 }
 
@@ -630,11 +632,11 @@ impl Wide {
         let mut voff = own;
         for (load, &reg) in c.regs.iter().enumerate() {
             let at = c.k(load as u32);
-            if self.end.is_within() && (at.is_multiple_of(c.run) || !whole_runs) {
+            if self.end.is_within() && (at.is_multiple_of(c.run) || !whole_runs) || self.end.is_overlapped() {
                 // Rows left in the operand; none when the tile lies behind its end.
                 let row = if at > 0 { b.add(self.k_first, at) } else { self.k_first };
                 let row = if self.sideways.is_some() { row } else { b.add(row, k) };
-                voff = c.guarded(b, own, self.src.depth, row);
+                voff = self.end.guarded(b, own, self.src.depth, row);
             }
             let (soff, near) = self.starts.of(at * step);
             c.load(b, reg, c.vec, self.src.buf, (voff, soff, near));
@@ -676,7 +678,7 @@ impl Deep {
             offsets.push(if self.end.is_within() {
                 let at = if self.sideways.is_some() { self.k_first } else { b.add(self.k_first, k) };
                 let at = if l > 0 { b.add(at, c.k(l)) } else { at };
-                c.guarded(b, self.voff, self.src.depth, at)
+                self.end.guarded(b, self.voff, self.src.depth, at)
             } else {
                 self.voff
             });
@@ -700,6 +702,9 @@ impl Deep {
         let passes = if c.late_first && self.loads == 1 { last_first(&passes) } else { passes };
         for (pass, regs) in passes {
             let first = pass as u32 * self.loads;
+            if let Some(kept) = &self.kept {
+                kept.clear(b, regs);
+            }
             if let Some(tally) = &self.tally {
                 tally.add(b, pass, regs, c.vec);
             }

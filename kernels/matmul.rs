@@ -44,6 +44,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         stored: cx.dtype(Arg::Output).size(),
         expression: epilogue::clocks(cx),
         deep,
+        pitch: [0, 1].map(|i| pitch(cx, i, along[i], [left, right][i])),
         bands: true,
         shares: true,
         apart: gemm::stores_apart(cx, &walk(r, m)),
@@ -66,6 +67,13 @@ fn loads(cx: &Cx, number: usize, along: (usize, usize), depth: usize) -> Togethe
         }
         _ => Together::ANY,
     }
+}
+
+/// See [`Extents::pitch`]; of a sparse operand, in cells, all loads are whole.
+fn pitch(cx: &Cx, number: usize, along: (usize, usize), deep: bool) -> usize {
+    let view = &cx.step.inputs[number].view;
+    let pitch = view.strides.get(if deep { along.1 } else { along.0 });
+    pitch.and_then(|p| usize::try_from(*p).ok()).filter(|_| sparse(cx).is_none_or(|s| s.side != number)).unwrap_or(0)
 }
 
 /// The same where what comes behind it counts the workgroups of a row.
@@ -174,13 +182,16 @@ pub(super) const REST: u32 = 2000;
 pub(super) const FURTHER: u32 = 600;
 
 /// How a depth is read. Loads of whole rounds need not ask where it ends, and take what lies together wherever lines begin: they do
-/// not reach its end. What is left over is read element by element, or as lines allow, in rounds of the least depth.
+/// not reach its end. What is left over of lines along the depth is read with as much in front of it as fills a tile, in one round, and what
+/// was summed already counts as zero; where all lines lie along the width as these allow, in rounds of the least depth.
 struct Rest {
     /// Depth of the whole rounds.
     before: usize,
     /// The tile of the rest, and its depth in whole rounds.
     tile: Tile,
     span: u32,
+    /// Its only round ends where the depth does.
+    overlaps: bool,
 }
 
 impl Rest {
@@ -195,8 +206,9 @@ impl Rest {
         if before == 0 || rest == 0 && !hindered.contains(&true) {
             return None;
         }
+        let overlaps = tile.sparse().is_none() && tile.block().is_none() && !operands.iter().all(Operand::is_wide);
         let shallow = match tile.form {
-            Form::Matrix(form) => form.least_deep(tile),
+            Form::Matrix(form) => form.least_deep(tile, if overlaps { rest as u32 } else { 0 }),
             _ => *tile,
         };
         let span = (rest as u32).next_multiple_of(shallow.k);
@@ -208,15 +220,18 @@ impl Rest {
         } else {
             ASKED
         };
+        let of_a_line = choice::Machine::of(cx.target).of_a_line();
         let of = |(o, width): (&Operand, u32)| {
             let [now, then] =
                 [(depth, false), (before, true)].map(|(d, anywhere)| o.loads(cx, tile, width, d, anywhere));
-            now.saturating_sub(then) * LOAD + now * asked
+            let more = now.saturating_sub(then);
+            let lines = if o.is_wide() { 0.0 } else { f64::from(loader::lines_asked(tile, width, more)) * of_a_line };
+            more * LOAD + now * asked + lines as u32
         };
         let gain: u32 = operands.iter().zip([tile.m, tile.n]).map(of).sum();
         let rounds = before as u32 / tile.k / split.count;
         let price = REST + (span / shallow.k).saturating_sub(1) * FURTHER;
-        (gain * rounds > price || rest == 0).then_some(Rest { before, tile: shallow, span })
+        (gain * rounds > price || rest == 0).then_some(Rest { before, tile: shallow, span, overlaps })
     }
 }
 
@@ -331,13 +346,16 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         None => part.split.chunk.next_multiple_of(tile.k).into(),
     };
     gemm::multiply_deep(&mut w, &tile, &mut ops, own, &sums)?;
-    if let Some(Rest { before, tile, span }) = rest
+    if let Some(Rest { before, tile, span, overlaps }) = rest
         && span > 0
     {
         // All have read the last whole round.
         w.b.barrier();
-        let part = part.rest(&mut w.b, before as u32, span);
-        let mut ops = loaders(&mut w, &tile, (k, part), false)?;
+        let (depth, part) = match overlaps {
+            true => (span as usize, part.last(&mut w.b, (before as u32, k as u32), span)),
+            false => (k, part.rest(&mut w.b, before as u32, span)),
+        };
+        let mut ops = loaders(&mut w, &tile, (depth, part), false)?;
         gemm::multiply_into(&mut w, &tile, &mut ops, span, &sums)?;
     }
     regroup::free(&mut w.b, &tile);
@@ -501,6 +519,8 @@ impl Operand {
             let loader = loader::transposed(&mut w.b, src, tile, width, item);
             return loader.ok_or(Reason::Malformed("transposing loads that the target has not"));
         }
+        // Lines along the depth that are read to their ends end with whole loads.
+        let anywhere = anywhere || part.from.is_some() && !self.is_wide();
         let together = self.together(cx, elements(tile), depth, anywhere);
         Ok(loader::dense_together(&mut w.b, src, tile, (width, Order::PLAIN), together, item))
     }

@@ -10,11 +10,10 @@
 //! registers then hold neighbouring columns, which are stored together; not where they have to be stored one by one: then lanes hold
 //! neighbouring columns.
 
-use super::choice::{self, Extents, Machine, Round, Together};
+use super::choice::{self, Ending, Extents, Machine, Round, Together};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
 use super::loader::{COLUMNS, deep_load, is_of_whole_loads, wide_load, wide_own};
-use super::matmul;
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types, WIDEST};
 use crate::graph::fused::Scaled;
@@ -231,7 +230,7 @@ impl Tile {
     }
 
     /// Loads of a workitem for the tile of an operand, of so many elements at most.
-    fn loads(&self, e: &Extents, operand: usize, together: u32) -> u32 {
+    pub fn loads(&self, e: &Extents, operand: usize, together: u32) -> u32 {
         let (deep, width) = [(e.deep.0, self.m), (e.deep.1, self.n)][operand];
         if !deep {
             return wide_own(self, width) / wide_load(self, width, together);
@@ -257,7 +256,6 @@ impl Tile {
                 false => (4 / bytes).ilog2(),
             };
             all.packed += held / 4.0 * f64::from(packed);
-            all.ending += f64::from(self.loads(e, o, e.loads[o].to_the_end).saturating_sub(loads));
         }
         all
     }
@@ -282,8 +280,6 @@ struct Pieces {
     loads: f64,
     /// Instructions that put words together of elements of several lines, or of those that come one by one.
     packed: f64,
-    /// Loads that must not reach behind the ends of lines, over those that may.
-    ending: f64,
 }
 
 /// Rows and columns of a tile as they are loaded: lines along the width are as long as a power of two.
@@ -405,16 +401,16 @@ impl MatrixForm {
             lds,
             behind: 0.0,
             bare,
-            ending: pieces.ending * f64::from(matmul::LOAD),
+            ending: Ending::of(tile, e),
             crowded: !machine.reaches(to_the_end, self.accumulated(target, tile)),
         }
     }
 
-    /// The least deep of a tile's kind.
-    pub fn least_deep(&self, tile: &Tile) -> Tile {
-        let step = self.step(tile.run) as usize;
-        let mut depths = (step as u32..tile.k).step_by(step).map(|k| Tile { k, ..*tile });
-        depths.find(can_load).unwrap_or(*tile)
+    /// The least deep of a tile's kind that has a depth, or the tile.
+    pub fn least_deep(&self, tile: &Tile, depth: u32) -> Tile {
+        let step = self.step(tile.run);
+        let depths = (step..tile.k).step_by(step as usize).filter(|k| *k >= depth && (k / tile.run).is_power_of_two());
+        depths.map(|k| Tile { k, ..*tile }).find(can_load).unwrap_or(*tile)
     }
 
     /// Instructions of a wave's step.

@@ -11,7 +11,7 @@
 //! the width it loads neighbouring columns of as many lines, of which each goes to another instruction tile.
 
 use super::Writer;
-use super::choice::{self, Extents, Machine, Round};
+use super::choice::{self, Ending, Extents, Machine, Round};
 use super::error::{Reason, Res};
 use super::fragment::{self, across, down};
 use super::gemm::{self, Sums};
@@ -187,7 +187,7 @@ impl Sliced {
             lds,
             behind,
             bare: 0.0,
-            ending: 0.0,
+            ending: Ending::default(),
             crowded: false,
         }
     }

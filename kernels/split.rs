@@ -37,6 +37,8 @@ pub(super) struct DepthPart {
     number: Option<Part>,
     /// Its first k.
     pub first: Option<Part>,
+    /// What lies in front of this k, in the only tile of the part, counts as zero.
+    pub from: Option<Part>,
 }
 
 impl DepthPart {
@@ -51,12 +53,13 @@ impl DepthPart {
             split: Split { count: 1, chunk: depth, grouped: 1, band: None, shares: None, in_flight: IN_FLIGHT },
             number: None,
             first,
+            from: None,
         }
     }
 
     /// The depth that begins at `first`, in tiles that together have that of `split`.
     pub fn of_span(split: &Split, first: Part) -> DepthPart {
-        DepthPart { split: *split, number: None, first: Some(first) }
+        DepthPart { split: *split, number: None, first: Some(first), from: None }
     }
 
     /// The part of one of several depths that are shared alike, of those which it sums one after the other.
@@ -73,6 +76,13 @@ impl DepthPart {
             None => b.scalar(before),
         };
         DepthPart { first: Some(first), ..DepthPart::whole(span) }
+    }
+
+    /// The same as a tile of depth `span` that ends where the depth does: what whole tiles have summed, and all that is not the first
+    /// part's, counts as zero.
+    pub fn last(&self, b: &mut Builder, (before, depth): (u32, u32), span: u32) -> DepthPart {
+        let rest = self.rest(b, before, span);
+        DepthPart { first: Some(b.scalar(depth - span)), from: rest.first, ..rest }
     }
 
     /// The same of an operand that has one k for so many of the product's, a power of two.
@@ -111,15 +121,15 @@ pub(super) fn first(w: &mut Writer, tile: &Tile, split: &Split) -> (Part, Part) 
 /// The workgroup's number in z without its part and band, and the part.
 pub(super) fn part(w: &mut Writer, split: &Split) -> (Part, DepthPart) {
     if split.band.is_some() {
-        return (w.b.scalar(0), DepthPart { split: *split, number: None, first: None });
+        return (w.b.scalar(0), DepthPart { split: *split, number: None, first: None, from: None });
     }
     let z = w.b.workgroup_id(2);
     if split.count == 1 {
-        return (z, DepthPart { split: *split, number: None, first: None });
+        return (z, DepthPart { split: *split, number: None, first: None, from: None });
     }
     let (z, number) = w.b.divmod(z, split.count);
     let first = w.b.mul(number, split.chunk);
-    (z, DepthPart { split: *split, number: Some(number), first: Some(first) })
+    (z, DepthPart { split: *split, number: Some(number), first: Some(first), from: None })
 }
 
 /// A product in registers.

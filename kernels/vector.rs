@@ -1,6 +1,6 @@
 //! Tiles of plain multiply-adds, or of dot products, of which each workitem owns some rows and columns.
 
-use super::choice::{Extents, Machine, Round, Together, multiply_add};
+use super::choice::{Ending, Extents, Machine, Round, Together, multiply_add};
 use super::tile::{Form, Layout, Tile, Types};
 use crate::mir::dot_instruction;
 use barewave_isa::{Op, Target};
@@ -83,7 +83,7 @@ pub(super) fn candidates(
                 lds,
                 behind: 0.0,
                 bare: 0.0,
-                ending: 0.0,
+                ending: Ending::of(&t, e),
                 crowded: false,
             },
         )

@@ -23,7 +23,7 @@
 //! where two multiply-adds are issued together.
 
 use super::address::{self, Offset};
-use super::choice::{Extents, Machine, Method, Round, Split, Together};
+use super::choice::{Ending, Extents, Machine, Method, Round, Split, Together};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Sums, Walk};
 use super::loader::{self, PatchSource, Source};
@@ -177,6 +177,7 @@ fn extents(cx: &Cx) -> Extents {
         stored: 4,
         expression: 0.0,
         deep: (false, false),
+        pitch: [0; 2],
         bands: false,
         shares: false,
         apart: false,
@@ -218,7 +219,7 @@ fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
             lds,
             behind: 0.0,
             bare: 0.0,
-            ending: 0.0,
+            ending: Ending::default(),
             crowded: false,
         };
         (tile, round)

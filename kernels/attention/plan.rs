@@ -551,6 +551,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             stored: t.size(),
             expression: 0.0,
             deep: (true, false),
+            pitch: [k, n],
             bands: true,
             shares: true,
             apart: false,

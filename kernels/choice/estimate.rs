@@ -112,8 +112,9 @@ const UNNOTICED: f64 = 0.85;
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
 const NOTICED: f64 = 0.72;
 
-/// Of the first level's lines those of a round take so many at most, where now more of them begin and now less.
+/// Of the first level's lines so many are filled where rows begin anywhere; and steps in which it settles how long it has a line.
 const FIT: f64 = 0.9;
+const SETTLED: u32 = 3;
 
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
@@ -125,14 +126,63 @@ struct Pace {
     busy: f64,
     alone: f64,
     around: f64,
-    /// The same of a round of one that is alone, where all begin together.
+    /// The same of a round of one that is alone, where all begin together; and where each reads what no other does meanwhile.
     first: f64,
+    apart: f64,
     /// Workgroups that run side by side, of fewer waves than a compute unit has SIMDs.
     slots: f64,
     /// Bytes of a round from L2.
     loaded: f64,
     /// Cycles that the last round of waves which share the depth takes less than others: behind it nothing is waited for.
     last: f64,
+}
+
+/// Rows or columns of an operand's tile, and the lines of the first level in which they lie.
+struct Side {
+    width: u32,
+    deep: bool,
+    lines: Lines,
+}
+
+/// Lines that a round of a tile touches of an operand.
+struct Lines {
+    /// How many.
+    touched: f64,
+    /// Those of them that no round before has touched.
+    new: f64,
+    /// Rounds that touch a line.
+    rounds: f64,
+    /// Of lines that come in the same round, those that come before the middle of all rounds.
+    in_step: f64,
+}
+
+impl Lines {
+    /// Of an operand so wide, dense along the depth or not, with elements of so many bytes; from line to line are `pitch` elements.
+    fn of((width, deep): (u32, bool), depth: u32, (bytes, line): (u32, u32), pitch: u32) -> Lines {
+        let (piece, count) = if deep { (depth * bytes, width) } else { (width * bytes, depth) };
+        // Pieces begin at multiples of so many bytes, a power of two as the line's are.
+        let at = 1 << (pitch.wrapping_mul(bytes) | piece | line).trailing_zeros();
+        let of_line = f64::from(piece) / f64::from(line);
+        // Whole rows of a width lie behind each other.
+        let whole = !deep && pitch == width;
+        let of_piece = if whole { of_line } else { 1.0 + f64::from(piece - at) / f64::from(line) };
+        let count = f64::from(count);
+        let touched = count * of_piece;
+        if !deep {
+            return Lines { touched, new: touched, rounds: 1.0, in_step: 0.0 };
+        }
+        let new = count * of_line.min(of_piece);
+        let in_step = if at == piece { count - new } else { 0.0 };
+        Lines { touched, new, rounds: touched / new, in_step: in_step.max(0.0) }
+    }
+
+    /// Those that come to the first level in a round, where that has a line for so many whole rounds more.
+    fn come(&self, rounds: f64) -> f64 {
+        let times = |touched: f64| (touched / (rounds + 1.0)).ceil().max(1.0);
+        let (low, part) = (self.rounds.floor(), self.rounds.fract());
+        let times = if part > 0.0 { times(low) * (1.0 - part) + times(low + 1.0) * part } else { times(low) };
+        (self.new * times).min(self.touched)
+    }
 }
 
 /// What the choice knows of a target.
@@ -262,6 +312,11 @@ impl Machine {
         self.target.info().wave_size
     }
 
+    /// Cycles of the first-level cache for a line.
+    pub fn of_a_line(&self) -> f64 {
+        (f64::from(self.line) / self.l1).max(1.0)
+    }
+
     /// Cycles of a SIMD for a wave's multiply-add of a type.
     pub fn multiply_add(&self, t: Type) -> f64 {
         multiply_add(self.target, t)
@@ -301,42 +356,48 @@ impl Machine {
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
-    /// Bytes per k that a workgroup asks of L2: see [`Machine::asked`]. Of a row that is dense along the width no less than a line comes,
-    /// of which others have the rest.
+    /// Bytes per k that a workgroup asks of L2: see [`Machine::asked`]. Of a row that is dense along the width whole lines come, of which
+    /// others have the rest.
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
-        self.asked(tile, e, |width| width.max(self.line))
+        self.asked(tile, e, |_, lines| lines)
     }
 
     /// The same of the first-level cache, which gives of a line what a load takes.
     pub fn given(&self, tile: &Tile, e: &Extents) -> u32 {
-        self.asked(tile, e, |width| width)
+        self.asked(tile, e, |width, _| width)
     }
 
-    /// Bytes per k that a workgroup asks for, where a row that is dense along the width takes so many for its own. Rows that are dense
-    /// along k come in whole lines, of which a round takes a part, and where rows begin anywhere often the end of one and the beginning of
-    /// the next; the rest is gone before its round where the lines of both operands do not fit the first level.
-    fn asked(&self, tile: &Tile, e: &Extents, along_width: impl Fn(u32) -> u32) -> u32 {
+    /// Bytes per k that a workgroup asks for, where a row that is dense along the width takes so many for its own, of those of its lines.
+    /// Rows that are dense along k come in whole lines, of which a round takes a part, and where rows begin anywhere often the end of one
+    /// and the beginning of the next. The first level has the rest of them as long as no more lines than it holds have come since.
+    fn asked(&self, tile: &Tile, e: &Extents, along_width: impl Fn(u32, u32) -> u32) -> u32 {
         let (bytes, line) = (tile.types.stored_bytes(), self.line);
-        let piece = tile.k * bytes;
-        // Pieces begin at multiples of so many bytes, a power of two as the line's are.
-        let at = 1 << ((e.k as u32).wrapping_mul(bytes) | piece | line).trailing_zeros();
-        let of_piece = 1.0 + f64::from(piece - at) / f64::from(line);
-        let lines = |width: u32, deep: bool| match deep {
-            true => f64::from(width) * of_piece,
-            false => f64::from(tile.k * (width * bytes).div_ceil(line)),
-        };
         // What lies behind the last row or column is not asked for.
-        let (m, n) = ((tile.m as usize).min(e.m) as u32, (tile.n as usize).min(e.n) as u32);
-        let fit =
-            lines(m, e.deep.0) + lines(n, e.deep.1) <= f64::from(self.lines) * if of_piece > 1.0 { FIT } else { 1.0 };
-        let times = |width: u32, deep: bool| match deep {
-            true if fit => 1.0,
-            true => of_piece * f64::from(line) / f64::from(piece),
-            false => f64::from(along_width(width * bytes)) / f64::from(width * bytes),
+        let [m, n] = [(tile.m, e.m), (tile.n, e.n)].map(|(width, all)| (width as usize).min(all) as u32);
+        let sides = [(m, e.deep.0, e.pitch[0]), (n, e.deep.1, e.pitch[1])].map(|(width, deep, pitch)| {
+            let lines = Lines::of((width, deep), tile.k, (bytes, line), pitch as u32);
+            Side { width, deep, lines }
+        });
+        // Rows in step with each other ask for new lines in the same round, others now for more of them and now for less.
+        let in_step: f64 = sides.iter().map(|s| s.lines.in_step).sum();
+        let room = if in_step > 0.0 { f64::from(self.lines) - in_step } else { f64::from(self.lines) * FIT };
+        let come = |rounds: f64| sides.iter().map(|s| s.lines.come(rounds)).sum::<f64>();
+        let mut rounds = f64::INFINITY;
+        for _ in 0..SETTLED {
+            rounds = (room / come(rounds)).max(0.0).floor().min(rounds);
+        }
+        let of = |(s, held): (&Side, f64)| {
+            let row = f64::from(s.width * bytes);
+            held * match s.deep {
+                true => s.lines.come(rounds) * f64::from(line) / f64::from(tile.k),
+                false => f64::from(along_width(
+                    s.width * bytes,
+                    (s.lines.touched / f64::from(tile.k) * f64::from(line)) as u32,
+                ))
+                .max(row),
+            }
         };
-        let [held_m, held_n] = e.held(f64::from(bytes));
-        let of = |width: u32, held: f64, deep: bool| f64::from(width) * held * times(width, deep);
-        (f64::from(bytes) * (of(m, held_m, e.deep.0) + of(n, held_n, e.deep.1))) as u32
+        sides.iter().zip(e.held(f64::from(bytes))).map(of).sum::<f64>() as u32
     }
 
     /// How quickly workgroups go through their rounds.
@@ -386,6 +447,7 @@ impl Machine {
             busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
             alone: alone(self.l2_latency),
             first: alone(self.l2_latency + way),
+            apart: alone(if self.one_cache { self.l2_latency } else { self.dram }),
             around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
             slots,
             loaded,
@@ -418,15 +480,20 @@ impl Machine {
         let occupancy = (resident / slots).ceil();
         let full = (each / resident).floor();
         let most = full * occupancy + ((each - full * resident) / slots).ceil();
-        // What loads have to see the end of is left over for a round of its own, where that takes less.
-        let rest = (round.ending * own as f64).min(f64::from(matmul::REST));
+        // What loads have to see the end of is left over for a round of its own, where that takes less and whole rounds are before it.
+        let seen = round.ending.clocks * own as f64;
+        let lines = round.ending.lines * own as f64 * self.of_a_line();
+        let (rest, lines) = match e.k >= tile.k as usize && seen + lines > f64::from(matmul::REST) {
+            true => (f64::from(matmul::REST), 0.0),
+            false => (seen, lines),
+        };
         let loops = Loops {
             most,
             occupancy,
             rounds: own as f64,
             busy: pace.busy,
             alone: if most <= occupancy { pace.first } else { pace.alone },
-            around: pace.around + if count > 1 { 0.0 } else { self.expressed(e, round) },
+            around: pace.around + lines + if count > 1 { 0.0 } else { self.expressed(e, round) },
             ends: (edges - pace.last).max(0.0) + rest,
         };
         // Parts are whole tiles.
@@ -458,7 +525,8 @@ impl Machine {
             clocks += ending.max(1.0) * self.expressed(e, round);
         }
         // Rounds whose loads would see the end have no registers for that: it is certain that there are enough of them for a rest.
-        if round.crowded && round.ending * (own as f64 - 2.0) <= f64::from(matmul::REST + FEW_FURTHER * matmul::FURTHER)
+        if round.crowded
+            && round.ending.clocks * (own as f64 - 2.0) <= f64::from(matmul::REST + FEW_FURTHER * matmul::FURTHER)
         {
             clocks = f64::INFINITY;
         }
@@ -624,7 +692,7 @@ impl Machine {
             occupancy: (resident / pace.slots).max(1.0),
             rounds: own,
             busy: pace.busy,
-            alone: pace.alone,
+            alone: pace.apart,
             around: pace.around * visits,
             ends: edges * visits,
         };
@@ -722,6 +790,7 @@ mod tests {
             stored: 4,
             expression: 0.0,
             deep,
+            pitch: [if deep.0 { 4096 } else { 256 }, if deep.1 { 4096 } else { 1024 }],
             bands: false,
             shares: false,
             apart: false,

@@ -282,6 +282,52 @@ fn deep_products_of_odd_lines() {
     }
 }
 
+/// What is left over of lines along the depth comes in whole loads, with elements in front of it that were summed already: these count once,
+/// also where they are infinite.
+#[test]
+fn what_is_left_over_comes_with_what_was_summed() {
+    const DEPTH: usize = 1031;
+    for (i, target) in ["gfx906", "gfx908", "gfx942", "gfx1030", "gfx1100", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::I8, DType::F16, DType::F32].into_iter().enumerate() {
+            let product = Product { extents: [1, 40 + i, 70 + j, DEPTH], turned: [false, true], dtype };
+            let (graph, mut b, [_, y]) = product.graph(i as u64);
+            let of = Target::parse(target).unwrap();
+            let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "product");
+            let machine = barewave::passes::compile(kernels.unwrap()[0].function.clone()).unwrap();
+            let text = barewave::passes::listing::listing(&machine);
+            let single = ["_load_ubyte", "_load_u8", "_load_ushort", "_load_u16"].iter().any(|n| text.contains(n));
+            assert!(!single, "{target} {dtype}:\n{text}");
+            if dtype != DType::F16 {
+                continue;
+            }
+            // A row for each place of an infinity near the end of the depth.
+            let rows = product.extents[1];
+            let mut x = vec![1.0; rows * DEPTH];
+            (0..rows).for_each(|row| x[row * DEPTH + DEPTH - 1 - row] = f64::INFINITY);
+            b.inputs[0] = HostTensor::from_f64(dtype, &[1, rows, DEPTH], &x);
+            let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{target}: {e}"));
+            let y = y.to_f64();
+            for (at, got) in got[0].to_f64().into_iter().enumerate() {
+                let (row, column) = (at / product.extents[2], at % product.extents[2]);
+                let beside = y[column * DEPTH + DEPTH - 1 - row];
+                let want = if beside == 0.0 { f64::NAN } else { beside.signum() * f64::INFINITY };
+                assert!(got == want || got.is_nan() && want.is_nan(), "{target} {got} at {row}, {column}: {want}");
+            }
+        }
+    }
+}
+
+/// Equal shares of tiles begin at different depths, so that dies with caches of their own wait for memory in each round: few deep rounds.
+#[test]
+fn equal_shares_on_several_dies_have_deep_rounds() {
+    let of = Target::parse("gfx942").unwrap();
+    for turned in [false, true] {
+        let product = Product { extents: [1, 1000, 1000, 1000], turned: [false, turned], dtype: DType::F32 };
+        let best = considered(&product.graph(1).0, of).candidates[0];
+        assert!(best.tile[2] > 8, "{best:?}");
+    }
+}
+
 /// Depths that are shared in whole tiles of which the last part has fewer: no lane asks where they end.
 #[test]
 fn parts_that_end_between_tiles() {
