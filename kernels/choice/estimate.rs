@@ -382,9 +382,11 @@ impl Machine {
         let in_step: f64 = sides.iter().map(|s| s.lines.in_step).sum();
         let room = if in_step > 0.0 { f64::from(self.lines) - in_step } else { f64::from(self.lines) * FIT };
         let come = |rounds: f64| sides.iter().map(|s| s.lines.come(rounds)).sum::<f64>();
-        let mut rounds = f64::INFINITY;
+        // What comes in the first round stays where all of it has room, else it settles from there.
+        let touched: f64 = sides.iter().map(|s| s.lines.touched).sum();
+        let mut rounds = if in_step > 0.0 || touched <= room { f64::INFINITY } else { 0.0 };
         for _ in 0..SETTLED {
-            rounds = (room / come(rounds)).max(0.0).floor().min(rounds);
+            rounds = (room / come(rounds)).max(0.0).floor();
         }
         let of = |(s, held): (&Side, f64)| {
             let row = f64::from(s.width * bytes);
