@@ -7,6 +7,7 @@
 //! are divided in equal shares ([`divided`](super::divided)). A [`Tuning`] may know better.
 
 mod estimate;
+mod lines;
 
 pub(super) use estimate::{Machine, has_matrix_shadow, lds_answer, multiply_add};
 

@@ -342,6 +342,11 @@ fn share(cx: &Cx) -> Share {
     Share { width, rounds, rows }
 }
 
+/// Bytes that a place of a step takes of all its operands and its result.
+pub(super) fn bytes_of_place(cx: &Cx) -> usize {
+    (0..cx.step.inputs.len()).map(Arg::Input).chain([Arg::Output]).map(|arg| cx.dtype(arg).size()).sum()
+}
+
 /// How many rows a workitem computes at `units` places of so many neighbours, where tables along rows say where these are: it reads them once then.
 fn rows(cx: &Cx, (width, units): (usize, usize), would: impl Fn(usize) -> bool) -> usize {
     let tables = |a: &Access| a.indirect.iter().any(|t| t.view.strides.last() == Some(&1) && is_of_row(&t.view));

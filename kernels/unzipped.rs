@@ -93,8 +93,7 @@ impl Unzipped {
         steps[d] /= self.width;
         let units: usize = steps.iter().product();
         let size = |arg: Arg| cx.dtype(arg).size();
-        let both: usize = (0..cx.step.inputs.len()).map(Arg::Input).chain([Arg::Output]).map(size).sum();
-        let places = pointwise::places(cx, units, both * self.width * self.apart, |places| {
+        let places = pointwise::places(cx, units, pointwise::bytes_of_place(cx) * self.width * self.apart, |places| {
             places * self.width * self.apart * self.operands.len() <= HELD
         });
         let per_group = WORKGROUP * places as u32;

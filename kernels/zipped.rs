@@ -95,8 +95,9 @@ impl Zipped {
         steps[self.dense] /= self.width;
         let units: usize = steps.iter().product();
         let size = |arg: Arg| cx.dtype(arg).size();
-        let both: usize = (0..cx.step.inputs.len()).map(Arg::Input).chain([Arg::Output]).map(size).sum();
-        let places = pointwise::places(cx, units, both * each, |places| places * each * cx.step.inputs.len() <= HELD);
+        let places = pointwise::places(cx, units, pointwise::bytes_of_place(cx) * each, |places| {
+            places * each * cx.step.inputs.len() <= HELD
+        });
         let per_group = WORKGROUP * places as u32;
         let mut w = cx.kernel(WORKGROUP);
         let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());

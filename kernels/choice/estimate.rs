@@ -3,6 +3,7 @@
 //! What a workgroup does in a round of its loop ([`Round`]) is put together to the clocks of a grid of tiles, alone ([`Machine::time`]) or
 //! with some tiles divided in equal shares ([`Machine::divided`]). All constants are fitted or counted, as they say.
 
+use super::lines::{Lines, Side, rounds_kept};
 use super::{Extents, Round, Split};
 use crate::kernels::divided::Shares;
 use crate::kernels::matmul;
@@ -112,10 +113,6 @@ const UNNOTICED: f64 = 0.85;
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
 const NOTICED: f64 = 0.72;
 
-/// Of the first level's lines so many are filled where rows begin anywhere; and steps in which it settles how long it has a line.
-const FIT: f64 = 0.9;
-const SETTLED: u32 = 3;
-
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
 const LDS_LATENCY: f64 = 52.0;
@@ -135,54 +132,6 @@ struct Pace {
     loaded: f64,
     /// Cycles that the last round of waves which share the depth takes less than others: behind it nothing is waited for.
     last: f64,
-}
-
-/// Rows or columns of an operand's tile, and the lines of the first level in which they lie.
-struct Side {
-    width: u32,
-    deep: bool,
-    lines: Lines,
-}
-
-/// Lines that a round of a tile touches of an operand.
-struct Lines {
-    /// How many.
-    touched: f64,
-    /// Those of them that no round before has touched.
-    new: f64,
-    /// Rounds that touch a line.
-    rounds: f64,
-    /// Of lines that come in the same round, those that come before the middle of all rounds.
-    in_step: f64,
-}
-
-impl Lines {
-    /// Of an operand so wide, dense along the depth or not, with elements of so many bytes; from line to line are `pitch` elements.
-    fn of((width, deep): (u32, bool), depth: u32, (bytes, line): (u32, u32), pitch: u32) -> Lines {
-        let (piece, count) = if deep { (depth * bytes, width) } else { (width * bytes, depth) };
-        // Pieces begin at multiples of so many bytes, a power of two as the line's are.
-        let at = 1 << (pitch.wrapping_mul(bytes) | piece | line).trailing_zeros();
-        let of_line = f64::from(piece) / f64::from(line);
-        // Whole rows of a width lie behind each other.
-        let whole = !deep && pitch == width;
-        let of_piece = if whole { of_line } else { 1.0 + f64::from(piece - at) / f64::from(line) };
-        let count = f64::from(count);
-        let touched = count * of_piece;
-        if !deep {
-            return Lines { touched, new: touched, rounds: 1.0, in_step: 0.0 };
-        }
-        let new = count * of_line.min(of_piece);
-        let in_step = if at == piece { count - new } else { 0.0 };
-        Lines { touched, new, rounds: touched / new, in_step: in_step.max(0.0) }
-    }
-
-    /// Those that come to the first level in a round, where that has a line for so many whole rounds more.
-    fn come(&self, rounds: f64) -> f64 {
-        let times = |touched: f64| (touched / (rounds + 1.0)).ceil().max(1.0);
-        let (low, part) = (self.rounds.floor(), self.rounds.fract());
-        let times = if part > 0.0 { times(low) * (1.0 - part) + times(low + 1.0) * part } else { times(low) };
-        (self.new * times).min(self.touched)
-    }
 }
 
 /// What the choice knows of a target.
@@ -378,16 +327,7 @@ impl Machine {
             let lines = Lines::of((width, deep), tile.k, (bytes, line), pitch as u32);
             Side { width, deep, lines }
         });
-        // Rows in step with each other ask for new lines in the same round, others now for more of them and now for less.
-        let in_step: f64 = sides.iter().map(|s| s.lines.in_step).sum();
-        let room = if in_step > 0.0 { f64::from(self.lines) - in_step } else { f64::from(self.lines) * FIT };
-        let come = |rounds: f64| sides.iter().map(|s| s.lines.come(rounds)).sum::<f64>();
-        // What comes in the first round stays where all of it has room, else it settles from there.
-        let touched: f64 = sides.iter().map(|s| s.lines.touched).sum();
-        let mut rounds = if in_step > 0.0 || touched <= room { f64::INFINITY } else { 0.0 };
-        for _ in 0..SETTLED {
-            rounds = (room / come(rounds)).max(0.0).floor();
-        }
+        let rounds = rounds_kept(&sides, f64::from(self.lines));
         let of = |(s, held): (&Side, f64)| {
             let row = f64::from(s.width * bytes);
             held * match s.deep {

@@ -23,6 +23,7 @@ use crate::instr::{Instr, Meeting, Unit};
 use crate::prepared::{COUNTERS, NOTHING, PATHS, Path, Prepared, Program, Ready, SCALARS};
 use crate::record::{Access, Level, Trace};
 use crate::stall::{STALLS, Stall};
+use crate::turn::{NOBODY, Turn, Until, Waiting, wave_of};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -78,42 +79,6 @@ impl Outcome {
 const AHEAD: usize = 32;
 /// What executes instructions ([`Unit`]).
 const UNITS: usize = Unit::Internal as usize + 1;
-
-/// When a wave issues, and of those that can at the same clock who goes first, as one number.
-type Turn = u128;
-/// Behind every wave.
-const NOBODY: Turn = Turn::MAX;
-
-/// The wave of an order, or of a turn.
-fn wave_of(turn: Turn) -> usize {
-    turn as u32 as usize
-}
-
-/// When an instruction can issue, and what decides that.
-struct Until {
-    at: u64,
-    why: Stall,
-}
-
-impl Until {
-    /// Not before a clock, for a reason.
-    fn later(&mut self, at: u64, reason: Stall) {
-        if at > self.at {
-            *self = Until { at, why: reason };
-        }
-    }
-}
-
-/// A wave that waits for its turn.
-#[derive(Clone, Copy)]
-struct Waiting {
-    /// When it can issue as far as it is concerned itself.
-    own: u64,
-    path: Path,
-    /// Who goes first of those that can at the same clock: of the highest priority (S_SETPRIO in AMD's manuals), of equals the oldest,
-    /// unless it is ahead: nobody starves. As one number, that of the wave last ([`wave_of`]).
-    order: u64,
-}
 
 #[derive(Clone)]
 struct Wave<'a> {
