@@ -180,14 +180,18 @@ pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Resul
                 let recorded = barewave_timing::recorded(&device, &kernel, grid, block, args, &options, loops);
                 Ok::<_, NotModelled>(recorded.map_err(Arc::new)?)
             };
-            let all = || record(l.grid, &args);
-            let Some([other, last]) = shared else { return Ok((all()?, 0.0)) };
+            let Some([other, last]) = shared else { return Ok((record(l.grid, &args)?, 0.0)) };
             // What the last ones have to do more than the others, who have just written what these add.
             let grid = [0, 1, 2].map(|d| l.grid[d] / l.sharing[d].max(1));
-            let clocks = |args| record(grid, args).map(|r| r.modelled(&r.in_l2()).modelled.clocks);
-            let adding = || Ok::<_, NotModelled>(clocks(&last)? - clocks(&other)?);
-            let (all, adding) = rayon::join(all, adding);
-            Ok((all?, adding?))
+            let clocks = |r: Recorded| r.modelled(&r.in_l2()).modelled.clocks;
+            let others = || {
+                let all = record(l.grid, &args)?;
+                let others = all.part(grid).map_or_else(|| record(grid, &other), Ok)?;
+                Ok::<_, NotModelled>((all, clocks(others)))
+            };
+            let (others, last) = rayon::join(others, || record(grid, &last).map(clocks));
+            let (all, others) = others?;
+            Ok((all, last? - others))
         })
         .collect();
     // What each launch finds in caches, in a first run and in another right behind it.

@@ -174,11 +174,16 @@ fn touched(w: &Wave, op: &UOp, mut each: impl FnMut(LaneAccess)) {
                 });
             }
         }
-        _ => vmem::each_touched(w, op, true, |p| {
-            if let Some(address) = w.mem.address_of(p.at) {
-                each(LaneAccess { lane: p.lane, address, bytes: p.size });
+        _ => {
+            let bytes = u32::from(op.access.bytes);
+            if !vmem::each_of_row(w, op, |lane, address| each(LaneAccess { lane: lane as u32, address, bytes })) {
+                vmem::each_touched(w, op, true, |p| {
+                    if let Some(address) = w.mem.address_of(p.at) {
+                        each(LaneAccess { lane: p.lane, address, bytes: p.size });
+                    }
+                });
             }
-        }),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::wave::{self, Outcome, Resident};
 use barewave_emu::codeobj::{Family, KernelInfo};
 use barewave_emu::{EmuDevice, Fault, Kernel, LaunchOptions};
 use barewave_isa::{Occupancy, Resources, Target};
+use std::ops::Range;
 
 /// What keeps a launch from being faster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -316,6 +317,8 @@ pub struct Recorded {
     occupancy: Occupancy,
     /// Compute units that a workgroup is spread over.
     shared_cus: u64,
+    /// Where each argument's memory begins and ends, if it is an address.
+    bounds: Vec<Range<u64>>,
     starts: Vec<u64>,
     moved: Moved,
     approximations: Vec<String>,
@@ -386,15 +389,18 @@ pub fn recorded(
     let shared_cus = if resources.wgp_mode { 2 } else { 1 };
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let starts: Vec<u64> = args.chunks(8).map(word).collect();
-    let spread = Spread { grid, per_cu: resident(&chip, grid, occupancy, shared_cus).div_ceil(shared_cus) as u32 };
     // An operand ends where the next one begins, or its memory does.
     let end_of = |start: u64| {
         let memory = device.allocation_of(start).map_or(u64::MAX, |(first, bytes)| first + bytes);
         starts.iter().copied().filter(|s| *s > start).fold(memory, u64::min)
     };
     let bounds: Vec<_> = starts.iter().map(|start| *start..end_of(*start)).collect();
-    let moved = memory::traffic(&chip, &instrs, &groups, spread, &bounds);
-    Ok(Recorded { chip, instrs, addresses, groups, grid, occupancy, shared_cus, starts, moved, approximations })
+    let moved = memory::traffic(&chip, &instrs, &groups, spread(&chip, grid, occupancy, shared_cus), &bounds);
+    Ok(Recorded { chip, instrs, addresses, groups, grid, occupancy, shared_cus, bounds, starts, moved, approximations })
+}
+
+fn spread(chip: &Chip, grid: [u32; 3], occupancy: Occupancy, shared_cus: u64) -> Spread {
+    Spread { grid, per_cu: resident(chip, grid, occupancy, shared_cus).div_ceil(shared_cus) as u32 }
 }
 
 /// Workgroups that are on each `shared_cus` compute units at once.
@@ -478,6 +484,33 @@ pub fn resources(
 }
 
 impl Recorded {
+    /// The same launch with the first workgroups along each axis alone, as far as what tells that was recorded.
+    pub fn part(&self, grid: [u32; 3]) -> Option<Recorded> {
+        let within = |g: &&Group| (0..3).all(|d| g.workgroup[d] < grid[d]);
+        let groups: Vec<Group> = self.groups.iter().filter(within).cloned().collect();
+        let number = |w: [u32; 3]| w.iter().zip(grid).rev().fold(0, |n, (at, of)| n * u64::from(of) + u64::from(*at));
+        let known = |id: &u64| groups.iter().any(|g| number(g.workgroup) == *id);
+        if !ends(grid, self.chip.dies as u32).iter().all(known) {
+            return None;
+        }
+        let Recorded { ref chip, occupancy, shared_cus, .. } = *self;
+        let spread = spread(chip, grid, occupancy, shared_cus);
+        let moved = memory::traffic(chip, &self.instrs, &groups, spread, &self.bounds);
+        Some(Recorded {
+            chip: self.chip.clone(),
+            instrs: self.instrs.clone(),
+            addresses: self.addresses.clone(),
+            groups,
+            grid,
+            occupancy,
+            shared_cus,
+            bounds: self.bounds.clone(),
+            starts: self.starts.clone(),
+            moved,
+            approximations: self.approximations.clone(),
+        })
+    }
+
     /// What it touches of the memory that begins at each of its arguments (of 64 bits each), where this is an address.
     pub fn operands(&self) -> &[Operand] {
         &self.moved.operands
@@ -528,10 +561,8 @@ impl Recorded {
         let later = |(n, share): (usize, &f64)| if *share > 0.5 { level(n).min(again) } else { level(n) };
         let later_levels: Vec<Level> = moved.before.iter().enumerate().map(later).collect();
         let placed = |levels: &[Level], first_round: bool| {
-            let mut waves = groups[0].waves.clone();
             let served = Served { levels, starts, footprint: traffic.footprint };
-            memory::place(chip, instrs, &mut waves, &served, first_round);
-            folded(instrs, waves)
+            folded(instrs, memory::place(chip, instrs, &groups[0].waves, &served, first_round))
         };
         let at_once = cus * resident;
         // As many workgroups like the first one as execute what these do.

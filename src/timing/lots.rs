@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
 /// Who shares a line along an axis.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Along {
     /// All.
     All,
@@ -30,16 +30,26 @@ pub(crate) enum Along {
 
 impl Along {
     /// By which of the sampled workgroups, so far from the first one, the nearest first, share it with that.
-    pub(crate) fn of(sampled: impl Iterator<Item = (u64, bool)> + Clone) -> Along {
-        let near = sampled.clone().take_while(|s| s.1).last();
-        let mut sharing = sampled.clone().filter(|s| s.1);
-        let end = sampled.clone().last().map_or(0, |s| s.0);
-        match (near, sharing.next(), sharing.next()) {
-            (Some(_), ..) if sampled.clone().all(|s| s.1) => Along::All,
-            (Some((at, _)), ..) => Along::Next((at + 1).next_power_of_two()),
+    pub(crate) fn of(sampled: impl Iterator<Item = (u64, bool)>) -> Along {
+        // The farthest one up to which all share it, how many do, the first of these, and the farthest of all.
+        let (mut near, mut sharing, mut first, mut all, mut end) = (None, 0, 0, true, 0);
+        for (at, shares) in sampled {
+            all &= shares;
+            if all {
+                near = Some(at);
+            }
+            if shares {
+                first = if sharing == 0 { at } else { first };
+                sharing += 1;
+            }
+            end = at;
+        }
+        match near {
+            Some(_) if all => Along::All,
+            Some(at) => Along::Next((at + 1).next_power_of_two()),
             // The farthest one may be where it comes again.
-            (None, Some((at, _)), None) if at < end => Along::Apart(at),
-            _ => Along::Own,
+            None if sharing == 1 && first < end => Along::Apart(first),
+            None => Along::Own,
         }
     }
 
@@ -67,13 +77,13 @@ impl Along {
 }
 
 /// A sampled workgroup along an axis.
-pub(crate) struct Beside {
+pub(crate) struct Beside<'l> {
     /// How far from the first one.
     pub at: u32,
     /// It tells who shares a line: the last one may end within the grid, and have less.
     pub shares: bool,
     /// Its lines.
-    pub lines: FxHashSet<u64>,
+    pub lines: &'l FxHashSet<u64>,
 }
 
 /// Lots that are shared in the same way.
@@ -119,12 +129,12 @@ impl Operands {
 
     /// The first line of each operand among some, and the last.
     fn ends<'l>(&self, lines: impl Iterator<Item = &'l u64>) -> BTreeMap<usize, (u64, u64)> {
-        let mut out = BTreeMap::new();
+        let mut ends = vec![(u64::MAX, 0); self.starts.iter().map(|s| s.1 + 1).max().unwrap_or(1)];
         for line in lines {
-            let (least, most) = out.entry(self.of(*line)).or_insert((*line, *line));
+            let (least, most) = &mut ends[self.of(*line)];
             (*least, *most) = ((*line).min(*least), (*line).max(*most));
         }
-        out
+        ends.into_iter().enumerate().filter(|(_, (least, most))| least <= most).collect()
     }
 }
 
@@ -186,7 +196,7 @@ impl Lots {
             };
             ends.iter().filter_map(of).collect::<FxHashMap<usize, u64>>()
         });
-        let mut bytes: BTreeMap<(usize, [Along; 3]), f64> = BTreeMap::new();
+        let mut bytes: FxHashMap<(usize, [Along; 3]), f64> = FxHashMap::default();
         for (number, weight) in lines {
             let operand = operands.of(*number);
             let along = [0, 1, 2].map(|axis| {
@@ -199,7 +209,9 @@ impl Lots {
             });
             *bytes.entry((operand, along)).or_default() += weight * line;
         }
-        let lots = bytes.into_iter().map(|((operand, along), bytes)| Lot { along, bytes, operand }).collect();
+        let mut lots: Vec<Lot> =
+            bytes.into_iter().map(|((operand, along), bytes)| Lot { along, bytes, operand }).collect();
+        lots.sort_by_key(|l| (l.operand, l.along));
         Lots { grid: grid.map(|g| u64::from(g).max(1)), lots, reach }
     }
 
@@ -311,8 +323,11 @@ mod tests {
         Lots { grid, lots: lots.collect(), reach: BTreeMap::new() }
     }
 
-    fn beside(x: &[(u32, &[u64])]) -> [Vec<Beside>; 3] {
-        let of = |(at, lines): &(u32, &[u64])| Beside { at: *at, shares: true, lines: lines.iter().copied().collect() };
+    fn beside(x: &[(u32, &[u64])]) -> [Vec<Beside<'static>>; 3] {
+        let of = |(at, lines): &(u32, &[u64])| {
+            let lines: FxHashSet<u64> = lines.iter().copied().collect();
+            Beside { at: *at, shares: true, lines: Box::leak(Box::new(lines)) }
+        };
         [x.iter().map(of).collect(), Vec::new(), Vec::new()]
     }
 

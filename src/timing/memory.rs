@@ -16,7 +16,7 @@
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
 use crate::lots::{Beside, Lots, Operands, again};
-use crate::record::{Group, Level, Step, Trace};
+use crate::record::{Access, Group, Level, Trace};
 use crate::scattered::Scattered;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -147,18 +147,6 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
     out
 }
 
-/// Lines that a workgroup loads, or stores.
-fn lines(instrs: &[Instr], waves: &[Trace], stores: bool) -> FxHashSet<u64> {
-    let access = |w: &'_ Trace, s: &Step| {
-        let a = s.access.filter(|_| instrs[s.instr as usize].moves_data)? as usize;
-        (w.accesses[a].store == stores).then_some(a)
-    };
-    let counted =
-        |w: &'_ Trace| w.steps.iter().zip(w.touches()).filter(|s| s.1 > 0.0).map(|s| *s.0).collect::<Vec<_>>();
-    let all = waves.iter().flat_map(|w| counted(w).into_iter().filter_map(move |s| Some(&w.accesses[access(w, &s)?])));
-    all.flat_map(|a| a.lines.iter().copied()).collect()
-}
-
 /// How far along x and y workgroups are sampled, beside the first one: what is shared with the farthest is shared by all, the rest by
 /// two, four or eight of them.
 pub(crate) const BESIDE: [u32; 4] = [1, 2, 4, 16];
@@ -208,18 +196,15 @@ pub(crate) fn settled(instrs: &[Instr], groups: &[Group], axis: usize) -> bool {
     let all = on_axis(groups, axis);
     let [first, next, between @ .., last] = &all[..] else { return true };
     let alike = |of: &dyn Fn(&Group) -> f64| (of(last) / of(first).max(1e-9) - 1.0).abs() < ALIKE;
-    let shared = |stores: bool| {
-        let own = lines(instrs, &first.waves, stores);
-        let with = |g: &Group| {
-            let theirs = lines(instrs, &g.waves, stores);
-            own.iter().filter(|l| theirs.contains(l)).copied().collect::<FxHashSet<u64>>()
-        };
-        let shared = with(next);
-        between.iter().chain([last]).all(|g| with(g) == shared)
+    // Of the first one's lines the same ones are shared with each.
+    let shared = |side: usize| {
+        let with = |g: &Group, line: &u64| g.lines[side].contains(line);
+        let all = |line: &u64| between.iter().chain([last]).all(|g| with(g, line) == with(next, line));
+        first.lines[side].iter().all(all)
     };
     alike(&|g| g.waves.iter().map(Trace::executed).sum())
         && alike(&|g| requested(instrs, &g.waves))
-        && [false, true].into_iter().all(shared)
+        && [0, 1].into_iter().all(shared)
 }
 
 /// The workgroups along an axis, the first one first.
@@ -291,8 +276,8 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
             requests *= along(&asked);
         }
         for (side, (own, found)) in sides.iter_mut().enumerate() {
-            let touched: Vec<(u32, FxHashSet<u64>)> =
-                all[1..].iter().map(|g| (g.workgroup[axis], lines(instrs, &g.waves, side == 1))).collect();
+            let touched: Vec<(u32, &FxHashSet<u64>)> =
+                all[1..].iter().map(|g| (g.workgroup[axis], &g.lines[side])).collect();
             // What the last one has of its own, beside what the first one has that it does not share along the axis.
             if let (true, true, [beside @ .., last]) = (may_end, ends_apart(&asked), &touched[..]) {
                 let among = if beside.is_empty() { std::slice::from_ref(last) } else { beside };
@@ -392,37 +377,49 @@ pub struct Served<'s> {
     pub footprint: f64,
 }
 
-/// Says for each access of recorded waves where it is served: what the wave's workgroup has touched lately by the first level, what it has touched
+/// Recorded waves as they are simulated: each access knows where it is served instead of its lines. What the wave's workgroup has touched lately by the first level, what it has touched
 /// before that by the smallest cache that holds what the launch touches, and the rest where its operand is. So are scalar loads of data, which have
 /// a first level of their own; other scalar loads come from memory at first (`first_round`).
-pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], served: &Served, first_round: bool) {
+pub fn place(chip: &Chip, instrs: &[Instr], waves: &[Trace], served: &Served, first_round: bool) -> Vec<Trace> {
     let again = smallest(chip, served.footprint);
     let operands = Operands::new(served.starts, chip.l1_line);
     let level = |line: u64| served.levels.get(operands.of(line)).copied().unwrap_or(Level::Dram);
     let mut caches = Recent::both(chip);
     let (mut told, mut seen): (FxHashSet<u64>, FxHashSet<u64>) = Default::default();
     let longest = waves.iter().map(|w| w.steps.len()).max().unwrap_or(0);
+    let placed = |a: &Access| Access { lines: Vec::new(), ..*a };
+    let mut out: Vec<Trace> = waves
+        .iter()
+        .map(|w| Trace {
+            steps: w.steps.clone(),
+            accesses: w.accesses.iter().map(placed).collect(),
+            skips: w.skips.clone(),
+            fetches: w.fetches.clone(),
+            unseen: w.unseen,
+        })
+        .collect();
     for step in 0..longest {
-        for trace in waves.iter_mut() {
+        for (trace, placed) in waves.iter().zip(&mut out) {
             let Some(s) = trace.steps.get(step) else { continue };
             let Some(a) = s.access else { continue };
-            let a = &mut trace.accesses[a as usize];
+            let (lines, level_of) = (&trace.accesses[a as usize].lines, &mut placed.accesses[a as usize].level);
             let instr = &instrs[s.instr as usize];
             if instr.moves_data {
                 let cache = &mut caches[usize::from(instr.unit == Unit::Smem)];
-                a.level = Level::L1;
-                for &line in &a.lines {
+                *level_of = Level::L1;
+                for &line in lines {
                     if cache.brings(line) {
                         let first = seen.insert(line);
-                        a.level = a.level.max(if first { level(line) } else { level(line).min(again) });
+                        *level_of = (*level_of).max(if first { level(line) } else { level(line).min(again) });
                     }
                 }
             } else if instr.unit == Unit::Smem {
-                let new = a.lines.iter().any(|l| told.insert(*l));
-                a.level = if new && first_round { Level::Cold } else { Level::L1 };
+                let new = lines.iter().any(|l| told.insert(*l));
+                *level_of = if new && first_round { Level::Cold } else { Level::L1 };
             }
         }
     }
+    out
 }
 
 /// The smallest cache behind the first level that holds so many bytes.

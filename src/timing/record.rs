@@ -16,7 +16,7 @@ use crate::rounds::{self, Known};
 use crate::stretch::{Stretch, Stretches};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::Target;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// Where data comes from.
@@ -72,6 +72,8 @@ pub struct Skip {
     /// Steps of the rounds whose cache lines stand for those of all rounds behind them, the missing ones included: each time that a
     /// loop is entered the same ones, so that what it touches again is known for that.
     pub touching: Range<u32>,
+    /// Number of rounds left out before them, of the same trace, whose pace they go on at; else it is that of the recorded ones.
+    pub pace: Option<u32>,
 }
 
 /// A line of code that is not in the instruction cache when it is first asked for.
@@ -208,6 +210,25 @@ pub struct Group {
     pub workgroup: [u32; 3],
     /// Its waves.
     pub waves: Vec<Trace>,
+    /// Lines that it loads, and that it stores.
+    pub lines: [FxHashSet<u64>; 2],
+}
+
+impl Group {
+    /// One of these waves.
+    pub fn new(workgroup: [u32; 3], waves: Vec<Trace>, instrs: &[Instr]) -> Group {
+        let mut lines: [FxHashSet<u64>; 2] = Default::default();
+        for w in &waves {
+            for (s, counts) in w.steps.iter().zip(w.touches()) {
+                let Some(a) = s.access.filter(|_| counts > 0.0 && instrs[s.instr as usize].moves_data) else {
+                    continue;
+                };
+                let a = &w.accesses[a as usize];
+                lines[usize::from(a.store)].extend(&a.lines);
+            }
+        }
+        Group { workgroup, waves, lines }
+    }
 }
 
 /// An [`Observer`] that records.
@@ -308,7 +329,7 @@ impl<'a> Recorder<'a> {
                 // Conflicts in LDS need not be seen in the others.
                 self.stretches.clear();
             }
-            self.groups.push(Group { workgroup: self.at, waves });
+            self.groups.push(Group::new(self.at, waves, &self.instrs));
         }
     }
 
@@ -396,16 +417,25 @@ impl<'a> Recorder<'a> {
             AccessSpace::Memory | AccessSpace::Scalar => {
                 let line = (self.chip.l1_line as u64).ilog2();
                 let mut lines: Vec<u64> = Vec::with_capacity(8);
+                // The latest one; nothing has so high a number.
+                let (mut latest, mut ascending) = (u64::MAX, true);
                 step.visit(|a| {
                     let (first, last) = (a.address >> line, (a.address + u64::from(a.bytes.max(1)) - 1) >> line);
-                    for l in first..=last.min(first + 64) {
-                        if lines.last() != Some(&l) {
+                    if first == latest && last == latest {
+                        return;
+                    }
+                    for l in first..last.min(first + 64) + 1 {
+                        if l != latest {
+                            ascending &= lines.is_empty() || latest < l;
                             lines.push(l);
+                            latest = l;
                         }
                     }
                 });
-                lines.sort_unstable();
-                lines.dedup();
+                if !ascending {
+                    lines.sort_unstable();
+                    lines.dedup();
+                }
                 let per_line = (self.chip.l1_line / self.chip.l1_bytes_clk).max(1.0);
                 let clocks = (lines.len() as f64 * per_line).ceil() as u32;
                 Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store })
@@ -420,7 +450,14 @@ fn close(r: &mut Recorded) {
         && s.times > 0
     {
         let at = r.trace.steps.len() as u32;
-        r.trace.skips.push(Skip { at, from: s.from as u32, rounds: s.recorded, times: s.times, touching: s.touching });
+        r.trace.skips.push(Skip {
+            at,
+            from: s.from as u32,
+            rounds: s.recorded,
+            times: s.times,
+            touching: s.touching,
+            pace: None,
+        });
     }
 }
 
@@ -589,7 +626,7 @@ mod tests {
         let round = |n: u32| [step(None), step(Some(1 + n)), step(None), step(None)];
         steps.extend((0..4).flat_map(round));
         steps.push(step(None));
-        let skips = vec![Skip { at: 18, from: 10, rounds: 2, times: 10, touching: 2..10 }];
+        let skips = vec![Skip { at: 18, from: 10, rounds: 2, times: 10, touching: 2..10, pace: None }];
         let whole = Trace { steps, accesses: (0..5).map(access).collect(), skips, ..Trace::default() };
         let touched = |t: &Trace| -> Vec<(u32, f64)> {
             t.steps.iter().zip(t.touches()).filter_map(|(s, w)| Some((s.access?, w))).collect()

@@ -217,7 +217,7 @@ mod tests {
             let steps = [Some(0), None, Some(1), None].iter().zip(0..);
             let steps = steps.map(|(access, instr)| Step { instr, access: *access, jumped: false }).collect();
             let accesses = vec![access(&[u64::from(*at)]), access(lines)];
-            Group { workgroup: [*at, 0, 0], waves: vec![Trace { steps, accesses, ..Trace::default() }] }
+            Group::new([*at, 0, 0], vec![Trace { steps, accesses, ..Trace::default() }], &instrs(&GATHER))
         };
         of.iter().map(group).collect()
     }

@@ -125,6 +125,8 @@ struct Wave<'a> {
 #[derive(Clone)]
 struct Added {
     at: u32,
+    /// Of a round, and of all.
+    pace: f64,
     clocks: u64,
     /// Of each unit.
     busy: [f64; UNITS],
@@ -710,8 +712,9 @@ impl<'a> Unitary<'a> {
             // From the end of the round before to the end of the last one.
             let before = (s.from as usize).saturating_sub(1);
             let (first, last) = (wave.issued[before].0, wave.issued[wave.at - 1].0);
-            let more = s.times as f64 / f64::from(s.rounds.max(1));
-            let mut added = Added { at: s.at, clocks: last.saturating_sub(first), busy: [0.0; UNITS] };
+            let rounds = f64::from(s.rounds.max(1));
+            let more = s.times as f64 / rounds;
+            let mut added = Added { at: s.at, pace: 0.0, clocks: last.saturating_sub(first), busy: [0.0; UNITS] };
             for step in &wave.trace.steps[s.from as usize..wave.at] {
                 let i = self.program.instr(step.instr);
                 let clocks =
@@ -723,7 +726,9 @@ impl<'a> Unitary<'a> {
                 added.clocks += inner.clocks;
                 added.busy.iter_mut().zip(inner.busy).for_each(|(a, b)| *a += b);
             }
-            added.clocks = (added.clocks as f64 * more).round() as u64;
+            let known = s.pace.and_then(|n| wave.added.get(n as usize));
+            added.pace = known.map_or(added.clocks as f64 / rounds, |k| k.pace);
+            added.clocks = (added.pace * s.times as f64).round() as u64;
             added.busy.iter_mut().for_each(|b| *b *= more);
             wave.extra += added.clocks;
             self.busy_more.iter_mut().zip(added.busy).for_each(|(a, b)| *a += b);

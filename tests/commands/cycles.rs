@@ -53,6 +53,7 @@ fn the_first_rounds_of_loops_stand_for_all() {
     for (family, shape, dtype, target) in [
         ("gemm", "4096x4096x1024", "f32", "gfx90a"),
         ("gemm", "2048x2048x512", "f32", "gfx1030"),
+        ("gemm", "2048x4096x512", "f32", "gfx1100"),
         ("gemm", "2048x1024x1000", "f16", "gfx942"),
         ("gemm", "1x4096x4096", "f16", "gfx1100"),
         ("conv", "4x64x28x28:64x3x3", "f16", "gfx1201"),

@@ -1,7 +1,8 @@
 //! The emulated device on code made by our own encoder: modifiers, faults and strict mode. Needs no other tool.
 
 use barewave::codeobj::{Abi, CodeObject, Kernel};
-use barewave::emu::{EmuDevice, Fault, FaultKind, LaunchOptions};
+use barewave::emu::observe::{AccessSpace, LaneAccess, Observer, Step, Verdict};
+use barewave::emu::{EmuDevice, Fault, FaultKind, LaunchOptions, Module};
 use barewave_isa::{Inst, ModName, Op, Operand, Regs, Target, encode, op};
 use pretty_assertions::assert_eq;
 
@@ -50,8 +51,8 @@ fn strict(target: Target) -> Setup {
     Setup { options: LaunchOptions { strict: true, ..s.options }, ..s }
 }
 
-/// Runs `body` with the output's address in v[2:3] (plus 4 bytes per workitem) and stores v4 there.
-fn run(s: &Setup, body: &[Inst]) -> Result<Vec<u32>, Fault> {
+/// A kernel "k" that executes `body` with the argument, an address, in s[8:9] and 4 bytes per workitem in v1 and v2, and stores v4 there.
+fn loaded(s: &Setup, body: &[Inst]) -> (EmuDevice, Module) {
     let t = s.target;
     let mut code = Vec::new();
     let mut put = |inst: &Inst| {
@@ -75,6 +76,12 @@ fn run(s: &Setup, body: &[Inst]) -> Result<Vec<u32>, Fault> {
     let file = CodeObject { target: t, abi: Abi::V5, kernels: vec![k], sections: vec![] };
     let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
     let module = device.load(&file.to_bytes().unwrap()).unwrap();
+    (device, module)
+}
+
+/// Runs `body` in such a kernel, and gives what is stored.
+fn run(s: &Setup, body: &[Inst]) -> Result<Vec<u32>, Fault> {
+    let (device, module) = loaded(s, body);
     let out = device.alloc(4 * s.block as u64).unwrap();
     device.launch(&module.kernel("k").unwrap(), [s.groups, 1, 1], [s.block, 1, 1], &out.to_le_bytes(), &s.options)?;
     let mut bytes = vec![0; 4 * s.block as usize];
@@ -258,6 +265,56 @@ fn strict_mode_reports_what_hardware_leaves_undefined() {
     assert!(run(&strict(t), &body(4)).is_ok());
     let f = run(&strict(t), &body(3)).unwrap_err();
     assert!(matches!(f.kind, FaultKind::MissingWaitStates { need: 4, have: 3, .. }), "{f}");
+}
+
+/// Where lanes go, by instruction.
+#[derive(Default)]
+struct Places(Vec<Vec<LaneAccess>>);
+
+impl Observer for Places {
+    fn begin(&mut self, _workgroup: [u32; 3], _waves: u32) {}
+    fn before(&mut self, step: &Step) -> Verdict {
+        if step.space() == AccessSpace::Memory {
+            let mut lanes = Vec::new();
+            step.touches(&mut lanes);
+            self.0.push(lanes);
+        }
+        Verdict::Run
+    }
+    fn jumped_back(&mut self, _wave: u32, _times: u64) {}
+}
+
+#[test]
+fn an_observer_is_shown_where_lanes_go_and_not_those_that_bounds_drop() {
+    for t in targets() {
+        let s = setup(t);
+        let words3 = if t.info().wave_size == 64 { 0x27000 } else { 3 << 28 };
+        // 128 bytes are less than 24 and 4 for each lane, 4096 are more.
+        for records in [4096, 128] {
+            let mut body = vec![
+                i(op::S_MOV_B32, &[Operand::Regs(Regs::s(12, 1))], &[Operand::Regs(Regs::s(8, 1))]),
+                i(op::S_MOV_B32, &[Operand::Regs(Regs::s(13, 1))], &[Operand::Regs(Regs::s(9, 1))]),
+                i(op::S_MOV_B32, &[Operand::Regs(Regs::s(14, 1))], &[imm(records)]),
+                i(op::S_MOV_B32, &[Operand::Regs(Regs::s(15, 1))], &[imm(words3)]),
+                i(op::S_MOV_B32, &[Operand::Regs(Regs::s(16, 1))], &[imm(8)]),
+            ];
+            let load = i(op::BUFFER_LOAD_DWORD, &[v(4)], &[v(1), ss(12, 4), ss(16, 1)]);
+            body.push(with(load, &[(ModName::Offen, 1), (ModName::Offset, 16)]));
+            body.extend(wait_all(t));
+            let (device, module) = loaded(&s, &body);
+            let out = device.alloc(8192).unwrap();
+            let mut places = Places::default();
+            let kernel = module.kernel("k").unwrap();
+            device
+                .observe(&kernel, [1, 1, 1], [s.block, 1, 1], &out.to_le_bytes(), &s.options, &[0], &mut places)
+                .unwrap();
+            let lane =
+                |first: u64| move |n: u32| LaneAccess { lane: n, address: out + first + 4 * u64::from(n), bytes: 4 };
+            let within = |a: &LaneAccess| a.address + 4 <= out + records;
+            let loaded: Vec<LaneAccess> = (0..s.block).map(lane(24)).filter(within).collect();
+            assert_eq!(places.0, [loaded, (0..s.block).map(lane(0)).collect()], "{t}, {records} bytes");
+        }
+    }
 }
 
 #[test]

@@ -40,8 +40,22 @@ pub trait Space {
     fn whole(_w: &Wave, _op: &UOp, _b: Self::Base, _addr: u64, _size: u64) -> Option<*mut u8> {
         None
     }
+    /// The sums that lanes' addresses are, where they are sums alone.
+    fn row(_w: &Wave, _op: &UOp, _b: Self::Base) -> Option<Row> {
+        None
+    }
     /// Host address of a whole chunk of `16 * size` contiguous bytes, when the space allows it.
     fn chunk(w: &Wave, op: &UOp, b: Self::Base, addr: u64, size: u64) -> Option<*mut u8>;
+}
+
+/// Addresses of lanes that are sums of one address and an offset of 32 bits each.
+pub struct Row {
+    /// What offsets are added to.
+    pub base: u64,
+    /// Where in the wave's registers those of lane 0 and the others lie; none where all are 0.
+    pub offsets: Option<u32>,
+    /// Bytes from `base` on that checks of bounds let through.
+    pub bytes: u64,
 }
 
 fn out_of_bounds(op: &UOp, addr: u64, size: u64) -> FaultKind {
@@ -91,6 +105,11 @@ impl Space for Global {
     #[inline(always)]
     fn whole(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
         w.mem.at(addr, size)
+    }
+    fn row(_w: &Wave, op: &UOp, b: u64) -> Option<Row> {
+        let s = &op.src[VADDR];
+        let sums = op.access.flags & (ADDR64 | ADDTID) == 0;
+        sums.then_some(Row { base: b, offsets: (s.kind != Kind::None).then_some(s.at), bytes: u64::MAX })
     }
     #[inline(always)]
     fn chunk(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
@@ -313,6 +332,15 @@ impl Space for Buffer {
         let at = (addr & 0xffff_ffff) + b.stride * (addr >> 32);
         let inside = b.check == 3 && b.swizzle.is_none() && at + b.soffset + size <= b.records;
         if inside { w.mem.at(b.base.wrapping_add(b.soffset).wrapping_add(at), size) } else { None }
+    }
+    fn row(_w: &Wave, op: &UOp, b: Resource) -> Option<Row> {
+        let sums = b.check == 3 && b.swizzle.is_none() && !b.add_tid && op.access.flags & IDXEN == 0;
+        let first = b.soffset.wrapping_add(op.imm as u64);
+        sums.then_some(Row {
+            base: b.base.wrapping_add(first),
+            offsets: (op.access.flags & OFFEN != 0).then_some(op.src[VADDR].at),
+            bytes: b.records.saturating_sub(first),
+        })
     }
     #[inline(always)]
     fn chunk(w: &Wave, _op: &UOp, b: Resource, addr: u64, size: u64) -> Option<*mut u8> {

@@ -454,6 +454,30 @@ pub fn each_touched(w: &Wave, op: &UOp, whole: bool, mut each: impl FnMut(Piece)
     }
 }
 
+/// The device address of each active lane's access, by lane, where these are sums alone, within bounds, and all bytes between the first and the last
+/// one's are memory; else nothing is shown, and it is false.
+pub fn each_of_row(w: &Wave, op: &UOp, mut each: impl FnMut(usize, u64)) -> bool {
+    use crate::uop::Space as Kind;
+    let row = match op.access.space {
+        Kind::Global => Global::row(w, op, Global::base(w, op)),
+        Kind::Buffer => Buffer::row(w, op, Buffer::base(w, op)),
+        _ => None,
+    };
+    let Some(row) = row else { return false };
+    let offset = |lane: usize| row.offsets.map_or(0, |at| u64::from(w.lane(at, lane)));
+    let ends = Lanes(w.exec()).map(offset).fold((u64::MAX, 0), |(a, b), o| (a.min(o), b.max(o)));
+    let bytes = op.access.bytes as u64;
+    if ends.0 > ends.1 {
+        return true;
+    }
+    let inside =
+        ends.1 + bytes <= row.bytes && w.mem.at(row.base.wrapping_add(ends.0), ends.1 - ends.0 + bytes).is_some();
+    if inside {
+        Lanes(w.exec()).for_each(|lane| each(lane, row.base.wrapping_add(offset(lane))));
+    }
+    inside
+}
+
 /// LDS bytes that a load to LDS fills: where those of lane 0 begin, and how many each lane has; lanes lie one behind the other.
 pub fn lds_filled(w: &Wave, op: &UOp) -> (u32, u32) {
     ((w.s[M0] & 0xffff).wrapping_add(op.imm as u32), (op.access.bytes as u32).max(4))
