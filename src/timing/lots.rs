@@ -127,6 +127,13 @@ impl Operands {
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.1)
     }
 
+    /// How many of some lines are of each operand.
+    pub fn counts<'l>(&self, lines: impl Iterator<Item = &'l u64>) -> BTreeMap<usize, f64> {
+        let mut out = BTreeMap::new();
+        lines.for_each(|line| *out.entry(self.of(*line)).or_default() += 1.0);
+        out
+    }
+
     /// The first line of each operand among some, and the last.
     fn ends<'l>(&self, lines: impl Iterator<Item = &'l u64>) -> BTreeMap<usize, (u64, u64)> {
         let mut ends = vec![(u64::MAX, 0); self.starts.iter().map(|s| s.1 + 1).max().unwrap_or(1)];
@@ -224,6 +231,11 @@ impl Lots {
     pub fn all(&self, extents: Extents, operand: Option<usize>) -> f64 {
         let some = self.lots.iter().filter(|lot| operand.is_none_or(|o| o == lot.operand));
         some.map(|lot| lot.along.iter().zip(extents).map(|(a, n)| a.count(n)).product::<f64>() * lot.bytes).sum()
+    }
+
+    /// Workgroups touch so many times as much of an operand as the first one.
+    pub fn scale(&mut self, operand: usize, times: f64) {
+        self.lots.iter_mut().filter(|lot| lot.operand == operand).for_each(|lot| lot.bytes *= times);
     }
 
     /// A grid touches so many bytes of an operand at most.

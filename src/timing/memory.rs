@@ -260,8 +260,11 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
     let line = chip.l1_line;
     let total = spread.total();
     let mut counts = [spread.grid.map(|n| f64::from(n.max(1))); 2];
-    // Requests of all workgroups over those of as many like the first.
+    // Requests of all workgroups over those of as many like the first, and lines that they load and store.
     let mut requests = 1.0;
+    let mut more: [FxHashMap<usize, f64>; 2] = Default::default();
+    let starts: Vec<u64> = bounds.iter().map(|b| b.start).collect();
+    let operands = Operands::new(&starts, line);
     let mut sides: [(FxHashMap<u64, f64>, [Vec<Beside>; 3]); 2] = Default::default();
     sides[0].0 = base.loads;
     sides[1].0 = base.stores;
@@ -286,18 +289,29 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
                 let less = if mine > 0.0 { 1.0 - (theirs / mine).min(1.0) } else { 0.0 };
                 counts[side][axis] -= less;
             }
+            // The first one may be at an edge, where it touches less of an operand than others.
+            if may_end && touched.iter().any(|t| t.1.len() > own.len()) {
+                let counts = operands.counts(own.keys());
+                let others: Vec<_> = touched.iter().map(|t| (t.0, operands.counts(t.1.iter()))).collect();
+                for (operand, first) in counts {
+                    let others = others.iter().map(|(at, c)| (*at, c.get(&operand).copied().unwrap_or(0.0)));
+                    let counts: Vec<(u32, f64)> = [(0, first)].into_iter().chain(others).collect();
+                    if counts.iter().all(|c| c.1 >= first) {
+                        *more[side].entry(operand).or_insert(1.0) *= along(&counts);
+                    }
+                }
+            }
             let shares = |at: u32| at != end || sampled.contains(&end) || !may_end;
             found[axis] = touched.into_iter().map(|(at, lines)| Beside { at, shares: shares(at), lines }).collect();
         }
     }
-    let starts: Vec<u64> = bounds.iter().map(|b| b.start).collect();
-    let operands = Operands::new(&starts, line);
     let own: f64 = sides.iter().flat_map(|s| s.0.values()).sum::<f64>() * line;
     let scattered = Scattered::take(instrs, groups, &mut sides[0].0, &operands, line, spread.grid);
     // What is read by chance has its share of a cache.
     let share = scattered.own() / own.max(1.0);
     let mut lots = sides.map(|(own, beside)| Lots::of(&own, &beside, &operands, line, spread.grid));
-    for (lots, counts) in lots.iter_mut().zip(counts) {
+    for ((lots, counts), more) in lots.iter_mut().zip(counts).zip(more) {
+        more.iter().for_each(|(operand, times)| lots.scale(*operand, *times));
         for (n, bounds) in bounds.iter().enumerate() {
             lots.bound(n, counts, lines_of(bounds, line) * line);
         }

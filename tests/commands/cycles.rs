@@ -1,6 +1,6 @@
 //! The cycle model as users and scripts see it: `launch --cycles`, `bench`, `bench validate`.
 
-use crate::model::{file, int, node, typed, value};
+use crate::model::{file, int, ints, node, typed, value};
 use pretty_assertions::assert_eq;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -176,6 +176,32 @@ fn scalar_loads_of_data_are_traffic() {
 fn written(dir: &tempfile::TempDir, name: &str, bytes: Vec<u8>) -> String {
     std::fs::write(dir.path().join(name), bytes).unwrap();
     dir.path().join(name).to_str().unwrap().to_string()
+}
+
+/// The first workgroups of a pooling begin at the upper edge of an image, where windows have a row less.
+#[test]
+fn workgroups_at_an_edge_do_not_stand_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = [
+        node("Transpose", &["x"], &["planes"], &[ints("perm", &[0, 3, 1, 2])]),
+        node(
+            "MaxPool",
+            &["planes"],
+            &["pooled"],
+            &[ints("kernel_shape", &[3, 3]), ints("strides", &[2, 2]), ints("pads", &[1, 1, 1, 1])],
+        ),
+        node("Transpose", &["pooled"], &["y"], &[ints("perm", &[0, 2, 3, 1])]),
+    ];
+    let [x, y] = [value("x", &["16", "112", "112", "64"]), value("y", &["16", "56", "56", "64"])];
+    let path = written(&dir, "pool.onnx", file(&nodes, &[x], &[y], &[]));
+    for target in ["gfx906", "gfx942", "gfx1100"] {
+        let run = json(&["bench", "model", &path, "--target", target, "--json"]);
+        let launches = run["launches"].as_array().unwrap();
+        let touched: f64 = launches.iter().map(|l| l["modelled"]["traffic"]["footprint"].as_f64().unwrap()).sum();
+        let bytes = 16.0 * 64.0 * (112.0 * 112.0 + 56.0 * 56.0) * 4.0;
+        assert_eq!(launches.len(), 1, "{target}: {run:#}");
+        assert!((touched / bytes - 1.0).abs() < 0.02, "{touched} of {bytes} bytes on {target}");
+    }
 }
 
 /// What results are made of beside a line that workitems hold is not waited for chunk by chunk.
