@@ -109,6 +109,9 @@ impl Lowering<'_> {
         }
         let mut parts = Vec::with_capacity(lazies.len());
         for lazy in lazies {
+            if !lazy.broadcasts_to(shape) {
+                return Err(Reason::Shape(format!("shape {:?} cannot be broadcast to {shape:?}", lazy.shape)));
+            }
             // Repeating an expensive expression costs more than storing it.
             let heavy = (lazy.base.is_some() && lazy.len() != total)
                 || !lazy.inputs.is_empty() && lazy.len() < total && lazy.expr.cost() > 6;

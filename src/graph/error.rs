@@ -39,6 +39,16 @@ pub enum Error {
         /// What the nodes compute.
         computed: DType,
     },
+    /// An output is built otherwise than it is declared: whoever reads it would look for what is not there.
+    #[error("output `{name}` is declared as {declared}, but the model computes {computed}; the model is damaged")]
+    OutputStructure {
+        /// The output.
+        name: String,
+        /// What the file says.
+        declared: &'static str,
+        /// What the nodes compute.
+        computed: &'static str,
+    },
     /// Something is wrong with a model of which there is something to know.
     #[error("{error}{}", .notes.iter().map(|n| format!("\nnote: {n}")).collect::<String>())]
     Noted {

@@ -282,7 +282,14 @@ impl Lazy {
         })
     }
 
-    /// Broadcast to `shape` by ONNX's rule. `None` when that needs a copy first. Panics unless the shapes allow it.
+    /// True where ONNX's rule lets it be broadcast to `shape`.
+    pub(crate) fn broadcasts_to(&self, shape: &[usize]) -> bool {
+        let ends = self.shape.iter().rev().zip(shape.iter().rev());
+        self.shape.len() <= shape.len() && ends.into_iter().all(|(own, n)| own == n || *own == 1)
+    }
+
+    /// Broadcast to `shape`, to which it [can be](Self::broadcasts_to). `None` when that needs a copy first. Panics with more
+    /// dimensions than that.
     pub(crate) fn broadcast(&self, shape: &[usize]) -> Option<Lazy> {
         let missing = shape.len() - self.shape.len();
         if self.shape[..] == shape[missing..] && shape[..missing].iter().all(|&d| d == 1) {

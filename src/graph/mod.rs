@@ -78,7 +78,7 @@ pub(crate) use sums::sum_convolutions;
 pub(crate) use unpack::unpack_weights;
 pub(crate) use windows::join_windows;
 
-use crate::onnx::{Dim as Declared, Model, ValueInfo};
+use crate::onnx::{Dim as Declared, Model, Structure, ValueInfo};
 use crate::tensor::{DType, HostTensor};
 use fused::FusedGraph;
 use std::collections::{BTreeMap, BTreeSet};
@@ -279,10 +279,24 @@ fn declared_output<'m>(model: &'m Model, graph: &FusedGraph, id: fused::TensorId
     model.graph.outputs.iter().find(|o| o.name == graph.tensor(id).name)
 }
 
-/// Fails when the model declares an output of another type than it computes: whoever reads it would misread it. Another shape
+/// Fails when the model declares an output of another type or structure than it computes: whoever reads it would misread it. Another shape
 /// is worth a note: arrays have their shapes with them.
 fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<Vec<Note>, Error> {
     let mut notes = Vec::new();
+    for declared in &model.graph.outputs {
+        let is_tensor = graph.outputs.iter().any(|id| graph.tensor(*id).name == declared.name);
+        let (declared_as, computed) = match model.structures.get(&declared.name) {
+            Some(s @ (Structure::Sequence | Structure::OptionalSequence)) if is_tensor => (s.name(), "a tensor"),
+            // ZipMap gives the table that its maps are made of.
+            Some(s @ Structure::Maps) if !model.graph.nodes.iter().any(|n| n.op == "ZipMap") => (s.name(), "none"),
+            None if declared.dtype.is_some() && !is_tensor => {
+                ("a tensor", "a sequence, or an optional without a value")
+            }
+            _ => continue,
+        };
+        let name = declared.name.clone();
+        return Err(Error::OutputStructure { name, declared: declared_as, computed });
+    }
     for id in &graph.outputs {
         let Some(declared) = declared_output(model, graph, *id) else { continue };
         let (computed, shape) = (graph.tensor(*id).dtype, &graph.tensor(*id).shape);

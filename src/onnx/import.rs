@@ -1,7 +1,7 @@
 //! From a file to a [`Model`].
 
 use super::functions::inline_local;
-use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto};
+use super::proto::{AttributeProto, ElementTypeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto};
 use super::{Attribute, Dim, Error, Graph, Model, Node, Origin, Structure, ValueInfo};
 use crate::mapped::{map_file, release};
 use crate::tensor::pb::{External, decode};
@@ -163,10 +163,13 @@ fn share_equal(tensors: &mut BTreeMap<String, HostTensor>) {
 /// How a value that is no tensor is built.
 fn structure(v: &ValueInfoProto) -> Option<(String, Structure)> {
     let t = v.r#type.as_ref()?;
+    let element = |of: &ElementTypeProto| of.elem_type.clone().unwrap_or_default();
     let structure = match (&t.sequence_type, &t.optional_type) {
+        (Some(of), _) if element(of).map_type.is_some() => Structure::Maps,
         (Some(_), _) => Structure::Sequence,
-        (None, Some(o)) if o.elem_type.as_ref()?.sequence_type.is_some() => Structure::OptionalSequence,
+        (None, Some(of)) if element(of).sequence_type.is_some() => Structure::OptionalSequence,
         (None, Some(_)) => Structure::OptionalTensor,
+        (None, None) if t.map_type.is_some() => Structure::Maps,
         (None, None) => return None,
     };
     Some((printable(&v.name).into_owned(), structure))

@@ -72,6 +72,20 @@ pub enum Structure {
     OptionalTensor,
     /// A sequence of tensors or nothing.
     OptionalSequence,
+    /// A map, or a sequence of maps.
+    Maps,
+}
+
+impl Structure {
+    /// What it is called in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Structure::Sequence => "a sequence",
+            Structure::OptionalTensor => "an optional tensor",
+            Structure::OptionalSequence => "an optional sequence",
+            Structure::Maps => "maps",
+        }
+    }
 }
 
 /// The value of an attribute.

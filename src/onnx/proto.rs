@@ -137,6 +137,8 @@ pub struct TypeProto {
     pub tensor_type: Option<TensorTypeProto>,
     #[prost(message, optional, boxed, tag = "4")]
     pub sequence_type: Option<Box<ElementTypeProto>>,
+    #[prost(message, optional, tag = "5")]
+    pub map_type: Option<MapTypeProto>,
     #[prost(message, optional, boxed, tag = "9")]
     pub optional_type: Option<Box<ElementTypeProto>>,
 }
@@ -147,6 +149,10 @@ pub struct ElementTypeProto {
     #[prost(message, optional, boxed, tag = "1")]
     pub elem_type: Option<Box<TypeProto>>,
 }
+
+/// The type of a map, of which nothing is read.
+#[derive(Clone, PartialEq, Message)]
+pub struct MapTypeProto {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorTypeProto {

@@ -177,6 +177,16 @@ fn the_target_comes_from_source_setting_or_command_line() {
     }
 }
 
+/// A shell instead of an editor.
+#[test]
+fn nobody_is_there() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_barewave"));
+    let out = command.arg("lsp").stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("the input ended before a client") && said.contains("README"), "{said}");
+}
+
 /// What no client should send.
 #[test]
 fn nonsense_does_not_end_the_server() {

@@ -2,10 +2,10 @@
 
 use crate::support;
 use crate::support::agree::{finish, outputs};
-use crate::support::build::{Builder, int, ints};
+use crate::support::build::{Builder, int, ints, text};
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options};
-use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
+use barewave::onnx::{Attribute, Dim, Graph, Model, Structure, ValueInfo};
 use barewave::tensor::{DType, HostTensor, SplitMix64};
 use barewave::{Compiler, compile};
 use barewave_isa::Target;
@@ -98,11 +98,17 @@ fn endless_extents() {
         ("Hardmax", &[LONG], "hardmax positions are too many"),
         ("Attention", &[LONG, 8, 6], "less than 2^31"),
         ("Attention", &[3, 1, 4, 4], "input 6 has shape [2], not [3]"),
+        ("Resize", &[1, 1, 1 << 31, 4], "filters of"),
+        ("Resize", &[1, 1, LONG, 4], "filters of"),
     ] {
         let mut b = Builder::new(24, 1);
         let x = long(&mut b, shape);
         let y = match op {
             "Gemm" => b.node(op, &[&x, &x], &[("transB", int(1))]),
+            "Resize" => {
+                let sizes = b.ints(&[1, 1, 3, 4]);
+                b.node(op, &[&x, "", "", &sizes], &[("mode", text("linear")), ("antialias", int(1))])
+            }
             "TopK" => {
                 let k = b.ints(&[2]);
                 b.node_n(op, &[&x, &k], &[], 2).remove(0)
@@ -307,6 +313,109 @@ fn parts_that_do_not_fit() {
     assert!(e.contains("input 0"), "{e}");
 }
 
+/// What is read together with other data, and has fewer elements than these need, or none.
+#[test]
+fn parts_of_other_shapes() {
+    let error = |opset, op: &str, shapes: &[&[usize]], attributes: &[(&str, Attribute)]| {
+        let mut b = Builder::new(opset, 7);
+        let inputs: Vec<String> = shapes.iter().map(|s| if s == &[9] { String::new() } else { b.input(s) }).collect();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let y = b.node(op, &inputs, attributes);
+        b.output(&y);
+        let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+        compiler.fuse(&b.model, &Options::default()).map(drop).map_err(|e| e.to_string())
+    };
+    const NONE: &[usize] = &[9];
+    let heads = [("q_num_heads", int(2)), ("kv_num_heads", int(2))];
+    let square: &[usize] = &[1, 2, 4, 8];
+    let deformed: [&[usize]; 5] = [&[1, 1, 3, 3], &[1, 1, 2, 2], &[1, 8, 2, 2], &[1], &[1, 4, 2, 2]];
+    let linear: [&[usize]; 6] = [&[1, 3, 16], &[1, 3, 16], &[1, 3, 16], &[1, 2, 8, 8], &[1, 3, 2], &[1, 3, 1]];
+    let causal: [&[usize]; 3] = [&[1, 4, 8], &[4, 1, 3], &[4]];
+    let attention: [&[usize]; 4] = [square, square, square, &[4, 4]];
+    for (opset, op, good, at, wrong) in [
+        (
+            22,
+            "DeformConv",
+            &deformed[..],
+            &[][..],
+            &[(3, &[0][..]), (3, &[2]), (4, &[0, 4, 2, 2]), (4, &[1, 4, 1, 1])][..],
+        ),
+        (
+            27,
+            "LinearAttention",
+            &linear,
+            &heads,
+            &[(3, &[1, 2, 0, 8]), (3, &[1, 2, 8]), (4, &[1, 1, 2]), (5, &[1, 0, 1])],
+        ),
+        (27, "CausalConvWithState", &causal, &[], &[(2, &[0]), (2, &[3])]),
+        (17, "LayerNormalization", &[&[3, 4], &[4], &[4]], &[], &[(1, &[3, 4, 1]), (2, &[2, 3, 4]), (1, &[3])]),
+        (23, "Attention", &attention, &[], &[(3, &[4, 0]), (3, &[0, 4]), (3, &[4, 5])]),
+        (24, "DeformConv", &[deformed[0], deformed[1], deformed[2], NONE, deformed[4]], &[], &[(4, &[1, 4, 2, 1])]),
+    ] {
+        assert_eq!(error(opset, op, good, at), Ok(()), "{op}");
+        for (i, shape) in wrong {
+            let mut shapes = good.to_vec();
+            shapes[*i] = shape;
+            let e = error(opset, op, &shapes, at).unwrap_err();
+            assert!(e.contains(op) && !e.contains("internal"), "{op}: {e}");
+        }
+    }
+}
+
+/// A Scan over a batch of nothing, whose results have no shape.
+#[test]
+fn rounds_of_an_empty_batch() {
+    let mut b = Builder::new(8, 7);
+    let (sum, x) = (b.input(&[0, 2]), b.input(&[0, 3, 2]));
+    let info = |name: &str| ValueInfo { name: name.into(), dtype: Some(DType::F32), shape: None };
+    let next = b.node("Add", &["sum", "part"], &[]);
+    let node = b.model.graph.nodes.pop().unwrap();
+    let inputs = vec![info("sum"), info("part")];
+    let body = Graph { nodes: vec![node], inputs, outputs: vec![info(&next)], ..Graph::default() };
+    let attributes = [("num_scan_inputs", int(1)), ("body", Attribute::Graph(Box::new(body)))];
+    let y = b.node("Scan", &["", &sum, &x], &attributes);
+    b.output(&y);
+    let e = graph::fuse(&b.model, &Options::default()).unwrap_err().to_string();
+    assert!(e.contains("Scan") && e.contains("it runs no round"), "{e}");
+}
+
+/// Outputs that are declared as something else than what is computed.
+#[test]
+fn outputs_of_another_structure() {
+    let error = |op: &str, declared: Option<Structure>| {
+        let mut b = Builder::new(17, 7);
+        let x = b.input(&[2]);
+        let y = b.node(op, &[&x], &[]);
+        b.output(&y);
+        match declared {
+            Some(structure) => _ = b.model.structures.insert(y, structure),
+            None => b.model.graph.outputs[0].dtype = Some(DType::F32),
+        }
+        graph::fuse(&b.model, &Options::default()).map(drop).map_err(|e| e.to_string())
+    };
+    for (op, declared, words) in [
+        ("Relu", Some(Structure::Sequence), "declared as a sequence, but the model computes a tensor"),
+        (
+            "Relu",
+            Some(Structure::OptionalSequence),
+            "declared as an optional sequence, but the model computes a tensor",
+        ),
+        ("Relu", Some(Structure::Maps), "declared as maps, but the model computes none"),
+        ("SequenceConstruct", None, "declared as a tensor, but the model computes a sequence"),
+    ] {
+        let e = error(op, declared).unwrap_err();
+        assert!(e.contains(words), "{e}");
+    }
+    for (op, declared) in [
+        ("Relu", None),
+        ("Relu", Some(Structure::OptionalTensor)),
+        ("Optional", Some(Structure::OptionalTensor)),
+        ("SequenceConstruct", Some(Structure::Sequence)),
+    ] {
+        assert_eq!(error(op, declared), Ok(()), "{op} {declared:?}");
+    }
+}
+
 /// Operators that are written with others say for themselves what they take, though what they are written with takes more.
 #[test]
 fn types_that_functions_do_not_take() {
@@ -344,6 +453,11 @@ fn types_that_functions_do_not_take() {
             assert!(e.contains(op) && e.contains(&format!("input {i} ")), "{op} with {} as input {i}: {e}", t.name());
             assert!(!e.contains("internal") && !e.contains("Checked"), "{e}");
         }
+    }
+    for to in [DType::F8E4M3, DType::F8E5M2Z] {
+        let e = result("DequantizeLinear", "", &[I8, to]).unwrap_err();
+        let words = format!("makes {to} of a scale of type {to}; floats of 16 bits or more are supported");
+        assert!(e.contains("DequantizeLinear") && e.contains(&words), "{e}");
     }
 }
 

@@ -302,6 +302,29 @@ fn small_floats_round_as_on_the_host() {
     }
 }
 
+/// What a narrow float makes of an integer goes on as such.
+#[test]
+fn integers_become_narrow_floats() {
+    let narrow = [DType::F16, DType::BF16, DType::F8E4M3, DType::F8E4M3Z, DType::F8E5M2, DType::F8E5M2Z, DType::F4E2M1];
+    let mut b = Builder::new(24, 1);
+    let mut made = Vec::new();
+    for from in [DType::I8, DType::U8, DType::U16, DType::I32, DType::I64, DType::I4] {
+        let list: Vec<i64> = (0..300).map(|i| i * i * if from.bits() > 8 { 3 } else { 1 } - 40 * i).collect();
+        let x = b.input_of(HostTensor::from_ints(from, &[300], &list));
+        for t in narrow {
+            let y = b.node("Cast", &[&x], &[("to", int(t.to_onnx() as i64)), ("saturate", int(0))]);
+            let z = b.node("Cast", &[&y], &[("to", int(1))]);
+            made.push((t, from, z.clone()));
+            b.output(&z);
+        }
+    }
+    let got = outputs(&b, "integers", 0.0);
+    for ((t, from, _), got) in made.iter().zip(&got) {
+        let once = HostTensor::from_f64(*t, &[300], &got.to_f64());
+        close(&got.to_f64(), &once.to_f64(), 0.0, &format!("{from} as {t}"));
+    }
+}
+
 #[test]
 fn long_integers_are_converted_after_arithmetic() {
     for to in [DType::F32, DType::I32, DType::F64, DType::Bool, DType::U8] {
@@ -630,6 +653,29 @@ fn statistics_are_of_the_type_that_is_asked_for() {
         assert_eq!([got[0].dtype(), got[1].dtype(), got[2].dtype()], [t, is, is]);
         let means: Vec<f64> = values.chunks(7).map(|row| row.iter().sum::<f64>() / 7.0).collect();
         close(&got[1].to_f64(), &means, if is == DType::BF16 { 1e-2 } else { 1e-6 }, "means");
+    }
+}
+
+/// Running statistics of another type than data, whose own are of theirs.
+#[test]
+fn statistics_of_a_batch_move_those_of_another_type() {
+    for (of_data, of_running) in [(DType::F16, DType::F32), (DType::F32, DType::F16), (DType::F32, DType::F64)] {
+        let mut b = Builder::new(15, 4);
+        let given = |b: &mut Builder, dtype, shape: &[usize]| {
+            let values = b.random(shape).to_f64();
+            b.input_of(HostTensor::from_f64(dtype, shape, &values))
+        };
+        let x = given(&mut b, of_data, &[2, 3, 5]);
+        let [scale, bias, mean, var] = [of_data, of_data, of_running, of_running].map(|t| given(&mut b, t, &[3]));
+        let attributes = [("training_mode", int(1)), ("momentum", float(0.75))];
+        let y = b.node_n("BatchNormalization", &[&x, &scale, &bias, &mean, &var], &attributes, 3);
+        finish(&mut b, "", &y);
+        let got = outputs(&b, "statistics of a batch", 2e-3);
+        assert_eq!([0, 1, 2].map(|i| got[i].dtype()), [of_data, of_running, of_running]);
+        let (x, old) = (b.inputs[0].to_f64(), b.inputs[3].to_f64());
+        let mean = |c: usize| (0..10).map(|i| x[i / 5 * 15 + c * 5 + i % 5]).sum::<f64>() / 10.0;
+        let want: Vec<f64> = (0..3).map(|c| 0.75 * old[c] + 0.25 * mean(c)).collect();
+        close(&got[1].to_f64(), &want, 2e-3, "running mean");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::isa;
 use crate::{Failure, Result};
 use barewave::codeobj::Abi;
 use barewave_isa::{AsmError, DIRECTIVES, KERNEL_DIRECTIVES, Target};
-use lsp_server::{Connection, ErrorCode, Message, Notification, Request, Response};
+use lsp_server::{Connection, ErrorCode, Message, Notification, ProtocolError, Request, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, stdin, stdout};
@@ -95,8 +95,18 @@ fn receive(from: &mut impl BufRead, mut wanted: impl FnMut(Message) -> bool) -> 
     }
 }
 
+/// What to say of a client that ends before both know each other.
+fn left(e: ProtocolError) -> Failure {
+    if e.channel_is_disconnected() {
+        let how =
+            "editors start this command and talk to it over standard input and output; README, \"Editors\", says how";
+        return Failure::new(format!("the input ended before a client had said what it wants: {how}"));
+    }
+    Failure::new(e)
+}
+
 fn serve(connection: Connection, target: Option<Target>) -> Result {
-    let (id, params) = connection.initialize_start()?;
+    let (id, params) = connection.initialize_start().map_err(left)?;
     let offered = params["capabilities"]["general"]["positionEncodings"].as_array();
     let utf8 = offered.is_some_and(|list| list.iter().any(|e| e == "utf-8"));
     let capabilities = json!({
@@ -109,7 +119,7 @@ fn serve(connection: Connection, target: Option<Target>) -> Result {
         },
         "serverInfo": { "name": "barewave", "version": env!("CARGO_PKG_VERSION") },
     });
-    connection.initialize_finish(id, capabilities)?;
+    connection.initialize_finish(id, capabilities).map_err(left)?;
     let columns = if utf8 { Columns::Utf8 } else { Columns::Utf16 };
     let mut server = Server { connection, columns, target, documents: BTreeMap::new() };
     server.configure(&params["initializationOptions"]);

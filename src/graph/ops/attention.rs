@@ -153,7 +153,8 @@ fn mask(
         let mut shape = vec![1; 4usize.saturating_sub(lazy.shape.len())];
         shape.extend(&lazy.shape);
         let last = shape.pop().unwrap_or(1);
-        let fits = shape.len() == 3 && [1, b].contains(&shape[0]) && [1, h].contains(&shape[1]) && last <= t;
+        let fits =
+            shape.len() == 3 && [1, b].contains(&shape[0]) && [1, h].contains(&shape[1]) && (1..=t).contains(&last);
         if !fits || ![1, s].contains(&shape[2]) {
             return Err(Reason::Shape(format!(
                 "a mask of shape {:?} does not fit scores of {b} x {h} x {s} x {t}",

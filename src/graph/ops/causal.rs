@@ -32,6 +32,9 @@ pub(super) fn causal_conv(cx: &mut Lowering<'_>) -> Res<()> {
     if past.is_some_and(|p| cx.shape(p) != [n, channels, k - 1]) {
         return Err(Reason::Shape(format!("a state for {} elements is needed", k - 1)));
     }
+    if let Some(given) = bias.map(|v| cx.shape(v)).filter(|given| *given != [channels]) {
+        return Err(Reason::Shape(format!("a bias of shape {given:?}, there are {channels} channels")));
+    }
     let mut operands = vec![cx.operand_if(x, View::is_dense), cx.operand_if(w, View::is_dense)];
     let mut next = 2;
     let mut optional = |cx: &mut Lowering<'_>, v| {
@@ -138,9 +141,14 @@ pub(super) fn linear_attention(cx: &mut Lowering<'_>) -> Res<()> {
         (next - 1, width)
     };
     let past = cx.optional(3).map(|v| (optional(cx, v), cx.dtype(v)));
+    if let Some(given) = cx.optional(3).map(|v| cx.shape(v)).filter(|given| *given != [n, hk, dk, dv]) {
+        return Err(Reason::Shape(format!("a state of shape {given:?}, not {:?}", [n, hk, dk, dv])));
+    }
     let decay = if gated { Some(optional(cx, cx.input(4)?)) } else { None };
     let beta = if delta { Some(optional(cx, cx.input(5)?)) } else { None };
-    if decay.is_some_and(|d| d.1 != hk && d.1 != hk * dk) || beta.is_some_and(|b| b.1 != hk && b.1 != 1) {
+    let of_steps = |i: usize| cx.optional(i).is_none_or(|v| matches!(cx.shape(v), [b, s, _] if [*b, *s] == [n, steps]));
+    let widths_fit = decay.is_none_or(|d| d.1 == hk || d.1 == hk * dk) && beta.is_none_or(|b| b.1 == hk || b.1 == 1);
+    if !widths_fit || gated && !of_steps(4) || delta && !of_steps(5) {
         return Err(Reason::Shape(format!("decay and beta for {hk} heads of {dk} elements")));
     }
     let scale = match cx.float("scale", 0.0)? {

@@ -143,8 +143,11 @@ fn is_steady(cx: &Lowering<'_>, body: &Branch<'_>) -> bool {
     body.outputs.first().is_some_and(|again| !depends.contains(again))
 }
 
-/// Values one after the other along a new dimension.
+/// Values one after the other along a new dimension; none have no shape.
 pub(super) fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Res<Lazy> {
+    if parts.is_empty() {
+        return Err(Reason::Value("it runs no round".into()));
+    }
     let mut list = Vec::new();
     for p in parts {
         if matches!(p, Value::List(_) | Value::Nothing) {

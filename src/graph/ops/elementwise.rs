@@ -238,12 +238,18 @@ fn cast_to(cx: Cx<'_, '_>, to: DType) -> Res<()> {
         cx.pass(0, x);
         return Ok(());
     }
+    let from = cx.dtype(x);
+    // Integers that a narrow float does not hold are floats first, which are rounded like any others.
+    let rounds = !from.is_float() && (to.is_small_float() || to.is_half() && from.bits() > 8);
     let saturate = cx.int("saturate", 1)? != 0;
     let mode = cx.text("round_mode", "up")?.to_string();
     unary_with(cx, |e, x| match to {
         DType::F8E8M0 => to_power(e, x, &mode),
         _ if to.is_small_float() && saturate => limited(e, x, to),
-        _ => e.cast(x, to),
+        _ => {
+            let x = if rounds { e.cast(x, DType::F32) } else { x };
+            e.cast(x, to)
+        }
     })
 }
 

@@ -203,7 +203,12 @@ fn filtered(
     let stretch = scale.min(1.0);
     let reach = if o.mode == "linear" { 1.0 } else { 2.0 };
     let first = (-reach / stretch).floor() as i64 + 1;
-    let count = usize::try_from(2 - 2 * first).unwrap_or(0);
+    let count = usize::try_from(2i64.saturating_sub(first.saturating_mul(2))).unwrap_or(0);
+    if out.saturating_mul(count) > MAX_GENERATED {
+        return Err(Reason::Size(format!(
+            "{out} filters of {count} elements are too many; {MAX_GENERATED} in all are supported"
+        )));
+    }
     let (mut starts, mut weights) = (Vec::new(), Vec::new());
     for i in 0..out {
         let x = position(o, i, (n, out), scale, roi, |x| x)?;

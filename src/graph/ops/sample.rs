@@ -657,9 +657,14 @@ pub(super) fn deform_conv(cx: &mut Lowering<'_>) -> Res<()> {
         )));
     }
     check_size(&out)?;
+    let (bias, mask) = (cx.optional(3), cx.optional(4));
+    for (i, v, shape) in [(3, bias, &[m][..]), (4, mask, &[n, offset_groups * taps, out[2], out[3]])] {
+        if let Some(given) = v.map(|v| cx.shape(v)).filter(|given| *given != shape) {
+            return Err(Reason::Shape(format!("input {i} has shape {given:?}, not {shape:?}")));
+        }
+    }
     let t = wide(dtype);
     let mut operands = [x, weights, offsets].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
-    let (bias, mask) = (cx.optional(3), cx.optional(4));
     for v in [bias, mask].into_iter().flatten() {
         operands.push(cx.operand_if(v, View::is_dense));
     }

@@ -173,6 +173,10 @@ mod tests {
         }
         let (e4, i4) = (Some(DType::F8E4M3), Some(DType::I4));
         assert!(of("IsNaN", &[e4]).is_ok() && of("DequantizeLinear", &[i4, f, i4]).is_ok());
+        let e = of("GridSample", &[e4, f]).unwrap_err();
+        assert!(e.contains("input 0 is f8e4m3, GridSample takes an integer of 8 to 64 bits, f16"), "{e}");
+        let e = of("GridSample", &[f, e4]).unwrap_err();
+        assert!(e.contains("input 1 is f8e4m3, GridSample takes f16, bf16"), "{e}");
         assert!(of("Dropout", &[e4, f]).is_ok() && of("Dropout", &[f, l]).is_err() && of("Dropout", &[l]).is_err());
         assert!(of("Sqrt", &[f, f]).unwrap_err().contains("it has 2 inputs and takes 1"));
     }

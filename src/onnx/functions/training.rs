@@ -154,6 +154,8 @@ pub(super) fn batch_norm(b: &mut Body<'_>) {
     b.set(0, &y);
     let momentum = b.float("momentum", 0.9);
     for (i, old, new) in [(1, mean, own_mean), (2, var, own_var)] {
+        // Statistics may be of another type than data.
+        let new = b.op("CastLike", &[&new, &old]);
         let (old, new) = (times(b, &old, momentum), times(b, &new, 1.0 - momentum));
         let moved = b.op("Add", &[&old, &new]);
         b.set(i, &moved);
