@@ -57,6 +57,8 @@ pub struct AnyShape {
     ahead: Ahead,
     /// What the last run in stages left.
     pub(super) kept: Option<Box<Kept>>,
+    /// What outputs of the last run are called, when that was in stages.
+    pub(super) named: Option<Vec<String>>,
     pub(super) timed: bool,
     pub(super) observer: Option<Observer>,
 }
@@ -90,6 +92,7 @@ impl AnyShape {
             compiled: 0,
             ahead: Ahead::default(),
             kept: None,
+            named: None,
             timed: false,
             observer: None,
         }
@@ -127,6 +130,7 @@ impl AnyShape {
             compiled: 0,
             ahead: Ahead::default(),
             kept: None,
+            named: None,
             timed: self.timed,
             observer: self.observer.clone(),
         })
@@ -146,6 +150,7 @@ impl AnyShape {
     pub fn run<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
         let views: Vec<TensorView> = inputs.iter().map(AsTensor::view).collect();
         let given: Vec<Given> = views.iter().map(|v| Given::Host(*v)).collect();
+        self.named = None;
         match self.ready(&given)? {
             Ready::Whole(session) => {
                 session.place(&given)?;
@@ -155,6 +160,16 @@ impl AnyShape {
                 Ok(session.run(inputs)?)
             }
             Ready::Stages(stages) => stages.run(inputs),
+        }
+    }
+
+    /// What the outputs of the last run are called: of a sequence `name`, which only a run tells the length of, its elements
+    /// `name[0]`, `name[1]` and so on; an optional without a value is none.
+    pub fn output_names(&self) -> Vec<String> {
+        match (&self.named, &self.session) {
+            (Some(names), _) => names.clone(),
+            (None, Some(session)) => session.plan().outputs.iter().map(|p| p.name.clone()).collect(),
+            (None, None) => self.model.graph.outputs.iter().map(|o| o.name.clone()).collect(),
         }
     }
 

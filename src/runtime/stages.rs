@@ -105,6 +105,7 @@ impl AnyShape {
         let known = rest.compiled;
         let (outputs, now) = rest.run_stage(&values)?;
         self.compiled += rest.compiled - known;
+        self.named = Some(rest.output_names());
         kept.rest = fixed.then_some(rest);
         self.kept = Some(kept);
         Ok((outputs, report.then(now)))

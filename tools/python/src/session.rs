@@ -3,12 +3,13 @@
 use crate::{RawArray, RawInput, error, work};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
-use barewave::onnx::{Attribute, Dim, IndexChecks, Model, ValueInfo};
+use barewave::onnx::{Attribute, Dim, IndexChecks, Model, Structure, ValueInfo};
 use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
 use barewave::{Compiled, Compiler, Options, Shapes};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -54,6 +55,16 @@ fn keys(model: &Model, output: &ValueInfo) -> Option<Keys> {
     }
 }
 
+/// Around the type of its tensors.
+fn written(structure: Structure) -> &'static str {
+    match structure {
+        Structure::Sequence => "seq(tensor(?))",
+        Structure::OptionalTensor => "optional(tensor(?))",
+        Structure::OptionalSequence => "optional(seq(tensor(?)))",
+        Structure::Maps => "seq(map(?))",
+    }
+}
+
 enum Running {
     Any(Box<AnyShape>),
     Plan(Box<Session>),
@@ -73,6 +84,9 @@ pub struct NativeSession {
     /// Of outputs that are lists of maps.
     #[pyo3(get)]
     maps: Vec<Option<Keys>>,
+    /// Of inputs and outputs that are no tensors: what they are, as onnxruntime writes it.
+    #[pyo3(get)]
+    structures: BTreeMap<String, &'static str>,
     #[pyo3(get)]
     metadata: Vec<(String, String)>,
     #[pyo3(get)]
@@ -211,6 +225,7 @@ impl NativeSession {
                     inputs: plan.inputs.iter().map(port).collect(),
                     outputs: plan.outputs.iter().map(port).collect(),
                     maps: vec![None; plan.outputs.len()],
+                    structures: BTreeMap::new(),
                     metadata: plan.metadata.clone().into_iter().collect(),
                     graph_name: plan.model.clone(),
                     opset: None,
@@ -224,13 +239,26 @@ impl NativeSession {
                 (model.required_inputs().map(declared).collect(), model.graph.outputs.iter().map(declared).collect());
             let (metadata, graph_name) = (model.metadata.clone().into_iter().collect(), model.graph.name.clone());
             let maps = model.graph.outputs.iter().map(|o| keys(&model, o)).collect();
+            let structures = model.structures.iter().map(|(name, s)| (name.clone(), written(*s))).collect();
             let opset = Some(model.opset());
             let o = model.origin.clone();
             let origin = (o.producer, o.domain, o.version, o.description, o.graph_description);
             let checks = if strict { IndexChecks::add(&mut model) } else { IndexChecks::default() };
             let any = AnyShape::new(device.clone(), compiler, Arc::new(model), KEPT);
             let running = Mutex::new(Running::Any(Box::new(any)));
-            Ok(NativeSession { running, checks, device, inputs, outputs, maps, metadata, graph_name, opset, origin })
+            Ok(NativeSession {
+                running,
+                checks,
+                device,
+                inputs,
+                outputs,
+                maps,
+                structures,
+                metadata,
+                graph_name,
+                opset,
+                origin,
+            })
         })
     }
 
@@ -246,8 +274,8 @@ impl NativeSession {
         self.device.target().info().name
     }
 
-    /// Runs the model on arrays in the order of `inputs`.
-    fn run(&self, py: Python<'_>, arrays: Vec<RawInput>) -> PyResult<Vec<NativeTensor>> {
+    /// Runs the model on arrays in the order of `inputs`. Gives the outputs, and where some are no tensors what each is called.
+    fn run(&self, py: Python<'_>, arrays: Vec<RawInput>) -> PyResult<(Vec<NativeTensor>, Vec<String>)> {
         work(py, || {
             let strings = arrays.iter().map(texts).collect::<PyResult<Vec<_>>>()?;
             let views = arrays.iter().zip(&strings).map(|(a, strings)| match (a, strings) {
@@ -268,8 +296,12 @@ impl NativeSession {
                     session.run(&views).map_err(error)?
                 }
             };
+            let names = match &*running {
+                Running::Any(any) if !self.structures.is_empty() => any.output_names(),
+                _ => Vec::new(),
+            };
             self.checks.verify(&mut outputs).map_err(error)?;
-            outputs.into_iter().map(NativeTensor::new).collect()
+            Ok((outputs.into_iter().map(NativeTensor::new).collect::<PyResult<_>>()?, names))
         })
     }
 }

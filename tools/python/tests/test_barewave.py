@@ -54,6 +54,28 @@ def no_cache(monkeypatch):
 
 
 
+def test_sequences_come_out_as_lists():
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["rows"], axis=0),
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("SplitToSequence", ["x"], ["columns"], axis=1),
+    ]
+    lists = [helper.make_tensor_sequence_value_info(n, TensorProto.FLOAT, None) for n in ["rows", "none", "columns"]]
+    m = model(nodes, [tensor("x", ["n", 2])], [lists[0], tensor("r", ["n", 2]), *lists[1:]])
+    s = barewave.InferenceSession(m, device="emu:gfx1100")
+    assert [o.type for o in s.get_outputs()] == ["seq(tensor(?))", "tensor(float)", "seq(tensor(?))", "seq(tensor(?))"]
+    for n in [3, 1]:
+        x = np.arange(2 * n, dtype=np.float32).reshape(n, 2) - 1
+        rows, r, none, columns = s.run(None, {"x": x})
+        assert [a.tolist() for a in rows] == [[row] for row in x.tolist()] and none == []
+        assert [a.tolist() for a in columns] == [x[:, :1].tolist(), x[:, 1:].tolist()]
+        assert r.tolist() == np.maximum(x, 0).tolist() and s.run(["r"], {"x": x})[0].tolist() == r.tolist()
+    m = model([helper.make_node("SequenceLength", ["rows"], ["n"])], [lists[0]], [tensor("n", [], TensorProto.INT64)])
+    with pytest.raises(barewave.BarewaveError, match="input rows is of type seq.*sessions take tensors only"):
+        barewave.InferenceSession(m, device="emu:gfx1100").run(None, {"rows": [x]})
+
+
 def test_strings_go_in_and_come_out():
     nodes = [
         helper.make_node("StringConcat", ["x", "end"], ["loud"]),
@@ -101,7 +123,7 @@ def test_arrays_of_every_kind():
     want = a + b
     strided = np.repeat(a, 2)[::2]
     assert not strided.flags.c_contiguous
-    for x in [a, strided, list(a), barewave.OrtValue(a) if hasattr(barewave, "OrtValue") else a]:
+    for x in [a, strided, a.astype(">f4"), list(a), barewave.OrtValue(a) if hasattr(barewave, "OrtValue") else a]:
         x = np.asarray(x, np.float32) if isinstance(x, list) else x
         np.testing.assert_array_equal(session.run(None, dict(zip(names, [x, b])))[0], want)
 
@@ -278,6 +300,7 @@ def test_devices_and_instructions():
         (lambda: session().run(None, {"x": ones(1, 8).astype(np.float64)}), ["float64", ".astype(numpy.float32)"]),
         (lambda: session().run(None, {"x": ones(1, 7)}), ["x"]),
         (lambda: session().run(None, {"x": np.array(["a"])}), ["x"]),
+        (lambda: session().run(None, {"x": np.array([[None, "a"]], object)}), ["x", "NoneType"]),
     ],
 )
 def test_bad_input_is_an_exception(make, words):

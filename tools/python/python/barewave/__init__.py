@@ -11,6 +11,7 @@ Everything that is refused raises :class:`BarewaveError` with a message that say
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Mapping
@@ -128,6 +129,8 @@ def _array(value, what: str, dtype: str | None = None) -> np.ndarray:
         value = _from_dlpack(value, what)
     if dtype is not None and not isinstance(value, (np.ndarray, np.generic)):
         value = _converted(value, what, dtype)
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
     shape = np.shape(value)
     # ascontiguousarray turns scalars into vectors
     return np.ascontiguousarray(value).reshape(shape)
@@ -147,13 +150,22 @@ def _strings(array: np.ndarray, what: str):
     """Strings as the native half takes them: of an array of ``str``, or of objects, or of UTF-8 ``bytes``."""
     try:
         texts = [t.decode() if isinstance(t, bytes) else t for t in array.ravel().tolist()]
-        wrong = next((t for t in texts if not isinstance(t, str)), None)
-        if wrong is not None:
-            raise BarewaveError(f"{what}: an element is of type {type(wrong).__name__}; numbers or strings are needed")
+        wrong = [t for t in texts if not isinstance(t, str)]
+        if wrong:
+            raise BarewaveError(f"{what}: an element is of type {type(wrong[0]).__name__}; numbers or strings are needed")
         "".join(texts).encode()
     except UnicodeError as e:
         raise BarewaveError(f"{what}: an element is no UTF-8 text: {e}") from None
     return list(array.shape), texts
+
+
+def _elements(tensor) -> np.ndarray:
+    """The array of a tensor that the native half gave."""
+    if tensor.dtype != "string":
+        return np.asarray(tensor).view(_numpy_type(tensor.dtype)).reshape(tensor.shape)
+    array = np.empty(tensor.shape, object)
+    array.reshape(-1)[:] = tensor.texts
+    return array
 
 
 def _source(model):
@@ -189,10 +201,10 @@ class NodeArg:
     shape: list
 
     @classmethod
-    def _of(cls, declared) -> "NodeArg":
+    def _of(cls, declared, structures) -> "NodeArg":
         name, dtype, shape = declared
         shape = [None if d == () else d for d in shape] if shape is not None else []
-        return cls(name, f"tensor({_TYPES[dtype][1]})" if dtype else "tensor(?)", shape)
+        return cls(name, f"tensor({_TYPES[dtype][1]})" if dtype else structures.get(name, "tensor(?)"), shape)
 
 
 @dataclass(frozen=True)
@@ -311,8 +323,9 @@ class InferenceSession:
         path, data = _source(path_or_bytes)
         name = device or options.get("device", "auto")
         self._native = _barewave.NativeSession(path, data, name, strict, cache, dtype)
-        self._inputs = [NodeArg._of(d) for d in self._native.inputs]
-        self._outputs = [NodeArg._of(d) for d in self._native.outputs]
+        self._structures = self._native.structures
+        self._inputs = [NodeArg._of(d, self._structures) for d in self._native.inputs]
+        self._outputs = [NodeArg._of(d, self._structures) for d in self._native.outputs]
         self._types = {d[0]: d[1] for d in self._native.inputs}
 
     def get_inputs(self) -> list:
@@ -360,6 +373,9 @@ class InferenceSession:
             unknown = [n for n in output_names if n not in wanted]
             if unknown:
                 raise BarewaveError(f"no such output: {', '.join(unknown)}; there are {', '.join(wanted)}")
+        other = [i for i in self._inputs if i.name in self._structures]
+        if other:
+            raise BarewaveError(f"input {other[0].name} is of type {other[0].type}; sessions take tensors only")
         arrays = [_array(input_feed[n], f"input {n}", self._types[n]) for n in names]
         raw = []
         for n, a in zip(names, arrays):
@@ -373,20 +389,21 @@ class InferenceSession:
                     f"input {n} is {a.dtype.name}, the model takes {own}: convert it with .astype({module}.{own})"
                 )
             raw.append(r)
-        results = self._native.run(raw)
+        results, called = self._native.run(raw)
         del arrays
-        out = {}
-        for name, keys, t in zip(wanted, self._native.maps, results):
-            if output_names is None or not output_names or name in output_names:
-                if t.dtype == "string":
-                    out[name] = np.empty(t.shape, object)
-                    out[name].reshape(-1)[:] = t.texts
-                else:
-                    out[name] = np.asarray(t).view(_numpy_type(t.dtype)).reshape(t.shape)
-                if keys:
-                    rows = np.atleast_2d(out[name]).tolist()
-                    out[name] = [dict(zip(keys[0] or keys[1], row)) for row in rows]
-        return [out[n] for n in output_names or wanted]
+        made = dict(zip(called or wanted, results))
+        keys = dict(zip(wanted, self._native.maps))
+        return [self._output(n, made, keys[n]) for n in output_names or wanted]
+
+    def _output(self, name: str, made: dict, keys):
+        """An output of the tensors that a run gave: an array, a list of the elements of a sequence, or of maps, or None."""
+        if "seq(tensor" in self._structures.get(name, ""):
+            elements = itertools.takewhile(lambda n: n in made, (f"{name}[{k}]" for k in itertools.count()))
+            return [_elements(made[n]) for n in elements]
+        if name not in made:
+            return None
+        array = _elements(made[name])
+        return [dict(zip(keys[0] or keys[1], row)) for row in np.atleast_2d(array).tolist()] if keys else array
 
     def io_binding(self) -> IOBinding:
         """Names inputs and outputs before :meth:`run_with_iobinding`."""
