@@ -162,7 +162,7 @@ pub(crate) fn input_dims(model: &Model, options: &Options) -> Result<Vec<(DType,
         }
         if let Some(given) = options.shapes.get(&info.name) {
             dims = given.iter().map(|&d| d.into()).collect();
-        } else if info.shape.is_none() {
+        } else if info.shape.is_none() && info.dtype.is_some() {
             wrong.push(InputError::NoShape { input: info.name.clone() });
         }
         match info.dtype {
@@ -189,6 +189,8 @@ fn one(
     }
     let mut shape = Vec::new();
     match (&info.shape, given) {
+        // What is no tensor has none.
+        (None, None) if info.dtype.is_none() => {}
         (None, None) => wrong.push(InputError::NoShape { input: input() }),
         (None, Some(given)) => shape = given.clone(),
         (Some(declared), Some(given)) => {

@@ -414,6 +414,14 @@ fn outputs_of_another_structure() {
     ] {
         assert_eq!(error(op, declared), Ok(()), "{op} {declared:?}");
     }
+    // Who gives an array for a sequence is told what it is.
+    let mut b = Builder::new(17, 7);
+    let x = b.input(&[2]);
+    (b.model.graph.inputs[0].dtype, b.model.graph.inputs[0].shape) = (None, None);
+    let y = b.node("SequenceLength", &[&x], &[]);
+    b.output(&y);
+    let e = graph::fuse(&b.model, &Options::default()).unwrap_err().to_string();
+    assert!(e.contains("is not a tensor of a supported type") && !e.contains("declares no shape"), "{e}");
 }
 
 /// Operators that are written with others say for themselves what they take, though what they are written with takes more.
