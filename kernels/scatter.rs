@@ -1,7 +1,7 @@
 //! Scatter: a copy, and then a workitem for each line along the axis that stores what replaces elements of it, one after the other.
 //!
 //! A line's stores are a workitem's own, in program order, so that of several for one place the last one stays, in every run. Several indices and
-//! elements are on their way together.
+//! elements are on their way together. Where no two are for one place each is a workitem's.
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
@@ -79,7 +79,7 @@ impl Updates<'_> {
     }
 }
 
-pub(super) fn lower(cx: &Cx, &Scatter { axis }: &Scatter) -> Res<Vec<Kernel>> {
+pub(super) fn lower(cx: &Cx, &Scatter { axis, apart }: &Scatter) -> Res<Vec<Kernel>> {
     let step = cx.step;
     let mut copy = Step {
         kind: StepKind::Pointwise,
@@ -95,7 +95,7 @@ pub(super) fn lower(cx: &Cx, &Scatter { axis }: &Scatter) -> Res<Vec<Kernel>> {
     }
     let cx = Cx { moves: true, ..*cx };
     let mut dims = step.inputs[2].view.dims.clone();
-    let updates = std::mem::replace(&mut dims[axis], 1) as u32;
+    let updates = if apart { 1 } else { std::mem::replace(&mut dims[axis], 1) as u32 };
     let lines: usize = dims.iter().product();
     let many = lines >= (ENOUGH * WORKGROUP * cx.target.cus()) as usize;
     let workgroup = if many { WORKGROUP } else { cx.target.info().wave_size };
@@ -105,8 +105,10 @@ pub(super) fn lower(cx: &Cx, &Scatter { axis }: &Scatter) -> Res<Vec<Kernel>> {
     let held = w.b.op(Gen::Min.of(Type::U32), &[line.into(), last.into()]);
     let coords = address::coordinates(&mut w.b, held, &dims);
     let t = cx.dtype(Arg::Output);
-    let first = [(Arg::Input(1), index), (Arg::Input(2), t), (Arg::Output, t)]
-        .map(|(arg, t)| address::offset(&mut w.b, cx.view(arg), t.size(), &coords));
+    let mut of_line = coords.clone();
+    of_line[axis] = None;
+    let first = [(Arg::Input(1), index, &coords), (Arg::Input(2), t, &coords), (Arg::Output, t, &of_line)]
+        .map(|(arg, t, coords)| address::offset(&mut w.b, cx.view(arg), t.size(), coords));
     let present = (!lines.is_multiple_of(workgroup as usize))
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(lines as u32).into(), line.into()]));
     let all = Updates { cx, axis, index, first, present };

@@ -233,6 +233,33 @@ fn many_slices_are_scattered_in_their_order() {
     }
 }
 
+/// What is stored over a copy, because all other elements stay: found by looking, and of more updates by sorting them.
+#[test]
+fn a_few_of_many_elements_are_scattered_in_their_order() {
+    #[rustfmt::skip]
+    let looked = [
+        Case { shape: &[1200], idx: &[100], axis: 0, narrow: &[100], constant: false },
+        Case { shape: &[3, 900, 5], idx: &[2, 90, 4], axis: 1, narrow: &[2, 90, 4], constant: false },
+        Case { shape: &[3, 900, 5], idx: &[2, 90, 4], axis: 1, narrow: &[1, 90, 4], constant: true },
+    ];
+    for (seed, case) in (80..).zip(&looked) {
+        for reduction in REDUCTIONS {
+            elements(case, DType::F32, reduction, seed, 1e-5);
+        }
+        for dtype in [DType::F16, DType::I8, DType::I64, DType::Bool] {
+            elements(case, dtype, "none", seed, 0.0);
+        }
+        elements(case, DType::I8, "add", seed, 0.0);
+    }
+    let sorted = Case { shape: &[2, 1 << 17], idx: &[2, 600], axis: 1, narrow: &[2, 600], constant: false };
+    for (seed, reduction) in (90..).zip(["none", "add"]) {
+        slices(&[1200, 6], 140, 1, reduction, seed);
+        slices(&[40, 30, 4], 140, 2, reduction, seed);
+        slices(&[1 << 16, 4], 600, 1, reduction, seed);
+        elements(&sorted, DType::F32, reduction, seed, 1e-5);
+    }
+}
+
 /// More than a workgroup sorts.
 #[test]
 fn very_many_updates_are_sorted_in_pieces() {

@@ -15,6 +15,8 @@ use std::fmt;
 pub struct Scatter {
     /// The axis.
     pub axis: usize,
+    /// No two are for the same element.
+    pub apart: bool,
 }
 
 impl Kind for Scatter {
@@ -70,6 +72,6 @@ impl Kind for Scatter {
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "    axis {}", self.axis)
+        writeln!(f, "    axis {}{}", self.axis, if self.apart { ", apart" } else { "" })
     }
 }

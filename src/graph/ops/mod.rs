@@ -12,6 +12,7 @@ mod conv;
 mod coupled;
 mod einsum;
 mod elementwise;
+mod few;
 mod gather;
 mod grams;
 mod integer;

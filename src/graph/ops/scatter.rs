@@ -3,6 +3,7 @@
 //! at all; many are [sorted](super::ordered) first.
 
 use super::conv::check_size;
+use super::few::{Few, are_few};
 use super::ordered::{self, Indices, Order, Updates};
 use super::rank::{around, extremum};
 use crate::graph::ask::Ask;
@@ -66,7 +67,7 @@ impl Combine {
     }
 
     /// The same of a variable, where an update is for it.
-    fn update(self, c: &mut Coder, var: Var, update: Val, hit: Val) {
+    pub(super) fn update(self, c: &mut Coder, var: Var, update: Val, hit: Val) {
         let update = held(c, update);
         let old = c.get(var);
         let new = self.apply(c, old, update);
@@ -78,18 +79,23 @@ impl Combine {
 /// Updates whose memory is on its way together.
 const TOGETHER: usize = 8;
 
-/// Numbers below `count` in turn, each with what is read for it: several are read before the first one is used.
-fn in_turn<T>(c: &mut Coder, count: usize, read: impl Fn(&mut Coder, Val) -> T, used: impl Fn(&mut Coder, Val, T)) {
+/// Numbers below `count` in turn, each with what is read for it: so many are read before the first one is used.
+pub(super) fn in_turn<T>(
+    c: &mut Coder,
+    (count, together): (usize, usize),
+    read: impl Fn(&mut Coder, Val) -> T,
+    used: impl Fn(&mut Coder, Val, T),
+) {
     let some = |c: &mut Coder, first: Val, count: usize| {
         let numbers: Vec<Val> = (0..count as i64).map(|i| c.plus(first, i)).collect();
         let known: Vec<T> = numbers.iter().map(|u| read(c, *u)).collect();
         numbers.into_iter().zip(known).for_each(|(u, x)| used(c, u, x));
     };
-    c.repeat(count / TOGETHER, |c, round| {
-        let first = c.times(round, TOGETHER as i64);
-        some(c, first, TOGETHER);
+    c.repeat(count / together, |c, round| {
+        let first = c.times(round, together as i64);
+        some(c, first, together);
     });
-    let rest = count % TOGETHER;
+    let rest = count % together;
     let first = c.int((count - rest) as i64);
     some(c, first, rest);
 }
@@ -136,13 +142,21 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         (0..idx.len()).filter(|d| lines[*d] < idx[*d]).for_each(|d| places.view.strides[d] = 0);
         places.view.dims.clone_from(&idx);
         let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
-        let y = cx.produce(StepKind::Scatter(Scatter { axis }), vec![data, places, updates], &shape, dtype);
+        let y =
+            cx.produce(StepKind::Scatter(Scatter { axis, apart: false }), vec![data, places, updates], &shape, dtype);
         let y = cx.stored(y);
         cx.set(0, y);
         return Ok(());
     }
     if ordered::many(idx[axis], shape.iter().product()) {
-        let order = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] }.order(cx);
+        let indices = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] };
+        if small && are_few(&idx, axis, shape.iter().product()) && everywhere(&cx.lazy(x)).is_none() {
+            let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
+            let y = Few { data, shape, updates, dims: idx, indices }.apply(cx, how);
+            cx.set(0, y);
+            return Ok(());
+        }
+        let order = indices.order(cx);
         let (data, updates) = (given(cx, x), cx.operand_if(updates, View::is_dense));
         let y = Updates { data, shape, axis, updates, dims: idx, order, lines }.apply(cx, how);
         cx.set(0, y);
@@ -173,7 +187,7 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
             let place = c.place(&from, &idx);
             [target, read(c, 2, place)]
         };
-        in_turn(c, idx[axis], update, |c, _, [target, update]| {
+        in_turn(c, (idx[axis], TOGETHER), update, |c, _, [target, update]| {
             let target = c.cast(target, DType::I32);
             let target = c.wrapped(target, shape[axis]);
             let mut hit = c.eq(target, at[axis]);
@@ -251,8 +265,18 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     // One search for what replaces serves a whole row: it may take twice as many.
     let (looks, looking) = if how == Combine::Replace { (count / 2, rows) } else { (count, rows * inner) };
     if ordered::many(looks, looking) {
-        let (data, whole, dims, lines) = (given(cx, x), vec![rows, inner], vec![count, inner], vec![count, 1]);
-        let order = Indices { table, lines: lines.clone(), axis: 0, extents: row_dims.to_vec() }.order(cx);
+        let (whole, dims, lines) = (vec![rows, inner], vec![count, inner], vec![count, 1]);
+        let indices = Indices { table, lines: lines.clone(), axis: 0, extents: row_dims.to_vec() };
+        let small = whole.iter().product::<usize>() * 8 < crate::graph::LARGEST;
+        if small && are_few(&dims, 0, rows * inner) && everywhere(&cx.lazy(x)).is_none() {
+            let data = cx.operand_if(x, View::is_dense);
+            let [data, updates] = [(data, &whole), (values, &dims)]
+                .map(|(a, dims)| Access { view: a.view.reshaped(dims).unwrap_or_else(|| View::dense(dims)), ..a });
+            let y = Few { data, shape: whole, updates, dims, indices }.apply(cx, how);
+            cx.set(0, y.reshaped(&shape));
+            return Ok(());
+        }
+        let (data, order) = (given(cx, x), indices.order(cx));
         let y = Updates { data, shape: whole, axis: 0, updates: values, dims, order, lines }.apply(cx, how);
         cx.set(0, y.reshaped(&shape));
         return Ok(());
@@ -268,7 +292,7 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
             let found = c.var(none);
             in_turn(
                 c,
-                count,
+                (count, TOGETHER),
                 |c, u| target(c, 0, u),
                 |c, u, to| {
                     let hit = c.eq(to, row);
@@ -304,7 +328,7 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
                 let place = c.place(&[u, i], &[count, inner]);
                 [to, c.load(2, place)]
             };
-            in_turn(c, count, update, |c, _, [to, update]| {
+            in_turn(c, (count, TOGETHER), update, |c, _, [to, update]| {
                 let hit = c.eq(to, row);
                 how.update(c, now, update, hit);
             });
