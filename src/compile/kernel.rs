@@ -173,17 +173,28 @@ pub enum KernelError {
     Pass(#[from] CompileError),
 }
 
-/// Compiles the kernels of one step, in launch order; `name` is what listings call the first.
+/// Compiles the kernels of one step, in launch order; `name` is what listings call the first. For several sets of arguments it is one kernel that
+/// takes them at once, or none where the step's cannot.
 pub fn compile_step(
     graph: &FusedGraph,
     step: &Step,
     target: Target,
     tuning: &Tuning,
-    name: &str,
+    (name, sets): (&str, u32),
 ) -> Result<Vec<(KernelCode, KernelIr)>, KernelError> {
     let _span = tracing::info_span!("kernel", detail = name).entered();
     let mut out = Vec::new();
-    for (i, mut kernel) in timed!("build", kernels::lower(graph, step, target, tuning, name))?.into_iter().enumerate() {
+    let kernels = timed!("build", kernels::lower(graph, step, target, tuning, name))?;
+    let alone = kernels.len() == 1;
+    for (i, mut kernel) in kernels.into_iter().enumerate() {
+        if sets > 1 {
+            if !alone || kernel.grid[2] != 1 || !kernel.function.take_sets(sets) {
+                return Ok(Vec::new());
+            }
+            kernel.grid[2] = sets;
+            kernel.args = kernel.args.repeat(sets as usize);
+            kernel.flops *= u64::from(sets);
+        }
         kernel.function.name = symbol(name, i);
         kernel.function.workgroups = Some(kernel.grid.iter().fold(1, |n: u32, g| n.saturating_mul(*g)));
         let machine = passes::compile(kernel.function.clone())?;

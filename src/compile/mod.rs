@@ -11,6 +11,7 @@ pub mod cache;
 mod compiled;
 mod kernel;
 mod support;
+mod together;
 mod weights;
 
 pub use cache::{CacheStats, KernelCache};
@@ -32,8 +33,10 @@ use cache::StepCode;
 use kernel::{compile_step, launch_order, symbol};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use together::{Together, find_together};
 use weights::{BlobOf, Packed, Source, Weights};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -189,49 +192,72 @@ impl Compiler {
     /// The rest of [`Compiler::compile_graphs`].
     fn compile_joined(&self, graphs: &[FusedGraph]) -> Result<Compiled, Error> {
         let groups = timed!("group", group_steps(graphs));
-        let compiled: Vec<(StepCode, Vec<KernelIr>)> =
-            timed!("kernels", groups.par_iter().map(|g| self.compile_group(graphs, g)).collect::<Result<_, Error>>())?;
+        let compiled: Vec<(StepCode, Vec<KernelIr>)> = timed!(
+            "kernels",
+            groups.par_iter().map(|g| self.compile_group(graphs, g, 1)).collect::<Result<_, Error>>()
+        )?;
         let mut group_of: Vec<Vec<usize>> = graphs.iter().map(|g| vec![0; g.steps.len()]).collect();
         for (i, g) in groups.iter().enumerate() {
             g.steps.iter().for_each(|s| group_of[s.0][s.1] = i);
         }
         let code = |at: (usize, usize)| &compiled[group_of[at.0][at.1]].0;
+        let together = self.compile_together(graphs, &groups, &group_of, code)?;
         let mut region = WeightsRegion::new(graphs.len());
         let memory: Vec<MemoryPlan> =
             timed!("place", graphs.iter().enumerate().map(|(g, _)| place(graphs, g, code, &mut region)).collect());
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
             let mut launches = Vec::new();
-            let mut launched: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+            let mut launched: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
             let mut writers: FxHashMap<TensorId, Vec<u32>> = FxHashMap::default();
-            for (i, step) in graph.steps.iter().enumerate() {
-                let group = group_of[g][i];
-                let mut after = sources(step, &writers);
-                launched.entry(group).or_insert((i, 0)).1 += 1;
-                for (n, round) in launch_order(code((g, i))) {
-                    let k = &code((g, i))[n];
-                    let args = k.args.iter().map(|a| address(*a, graph, step, (g, i, n, round), &memory[g], &blobs));
+            for i in 0..graph.steps.len() {
+                // Steps that are launched together stand where the first of them does.
+                let steps = match together.of.get(&(g, i)) {
+                    Some(steps) if steps[0] != i => continue,
+                    Some(steps) => &steps[..],
+                    None => &[i],
+                };
+                let (group, sets) = (group_of[g][i], steps.len());
+                let codes = together.code(group, sets).unwrap_or(&compiled[group].0);
+                let all = || steps.iter().map(|i| &graph.steps[*i]);
+                let mut after: Vec<u32> = all().flat_map(|step| sources(step, &writers)).collect();
+                after.sort_unstable();
+                after.dedup();
+                launched.entry((group, sets)).or_insert((i, 0)).1 += 1;
+                for (n, round) in launch_order(codes) {
+                    let k = &codes[n];
+                    let own = &code((g, i))[n].args;
+                    let args = steps.iter().flat_map(|i| {
+                        own.iter().map(|a| address(*a, graph, &graph.steps[*i], (g, *i, n, round), &memory[g], &blobs))
+                    });
+                    let indices = (0..).zip(all()).flat_map(|(set, step)| {
+                        indices(own, graph, step)
+                            .into_iter()
+                            .map(move |x| Indices { arg: x.arg + set * own.len() as u32, ..x })
+                    });
+                    let grid = kernels::grid(graph, &graph.steps[i]).map(|[x, y, z]| [x, y, z * sets as u32]);
                     launches.push(Launch {
-                        kernel: symbol(&groups[group].name, n),
-                        step: step.name.clone(),
-                        grid: kernels::grid(graph, step).unwrap_or(k.grid),
+                        kernel: symbol(&together::named(&groups[group].name, sets), n),
+                        step: together::described(all().map(|step| &*step.name)),
+                        grid: grid.unwrap_or(k.grid),
                         block: k.workgroup_size,
                         sharing: k.sharing,
                         args: args.collect(),
-                        indices: indices(&k.args, graph, step),
+                        indices: indices.collect(),
                         flops: k.flops,
                         after: std::mem::replace(&mut after, vec![launches.len() as u32]),
-                        live_bytes: memory[g].live[i] as u64,
+                        live_bytes: steps.iter().map(|i| memory[g].live[*i] as u64).max().unwrap_or(0),
                     });
                 }
                 if let Some(last) = (launches.len() as u32).checked_sub(1) {
-                    step.written().for_each(|t| writers.entry(t).or_default().push(last));
+                    all().flat_map(Step::written).for_each(|t| writers.entry(t).or_default().push(last));
                 }
             }
             let mut kernels = Vec::new();
-            for (group, (first, count)) in launched {
-                for (n, k) in compiled[group].0.iter().enumerate() {
-                    kernels.push(k.stats(symbol(&groups[group].name, n), graph.steps[first].name.clone(), count));
+            for ((group, sets), (first, count)) in launched {
+                let name = together::named(&groups[group].name, sets);
+                for (n, k) in together.code(group, sets).unwrap_or(&compiled[group].0).iter().enumerate() {
+                    kernels.push(k.stats(symbol(&name, n), graph.steps[first].name.clone(), count));
                 }
             }
             Plan {
@@ -255,9 +281,14 @@ impl Compiler {
                 words: graph.words.texts().map(str::to_string).collect(),
             }
         });
-        let plans = plans.collect();
-        let kernels = groups.iter().zip(&compiled).flat_map(|(g, (codes, _))| {
-            codes.iter().enumerate().map(|(n, k)| k.object(self.target, &symbol(&g.name, n)))
+        let plans: Vec<Plan> = plans.collect();
+        let launched: BTreeSet<&str> = plans.iter().flat_map(|p| &p.launches).map(|l| &*l.kernel).collect();
+        let singly = groups.iter().zip(&compiled).map(|(g, (codes, _))| (g.name.clone(), codes));
+        let several =
+            together.codes.iter().map(|((g, sets), (codes, _))| (together::named(&groups[*g].name, *sets), codes));
+        let used = singly.chain(several).filter(|(name, _)| launched.contains(&**name));
+        let kernels = used.flat_map(|(name, codes)| {
+            codes.iter().enumerate().map(move |(n, k)| k.object(self.target, &symbol(&name, n)))
         });
         let kernels = kernels.collect();
         let mut sources = blobs.sources;
@@ -271,27 +302,59 @@ impl Compiler {
         let weights = Weights::new(region.bytes, sources);
         let mut notes: Vec<graph::Note> = graphs.iter().flat_map(|g| g.notes.iter().cloned()).collect();
         notes.dedup();
-        let ir = compiled.into_iter().flat_map(|(_, ir)| ir).collect();
+        let several = together.codes.into_values();
+        let ir = compiled.into_iter().chain(several).flat_map(|(_, ir)| ir).collect();
         let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes)?;
         // The last word: an independent proof over the bytes, wherever the kernels came from.
         timed!("verify", verify::admit(compiled.code()))?;
         Ok(compiled)
     }
 
-    /// The kernels of a group of equal steps, from the cache or made.
-    fn compile_group(&self, graphs: &[FusedGraph], group: &Group) -> Result<(StepCode, Vec<KernelIr>), Error> {
+    /// Steps that one launch computes, and the kernels of these.
+    fn compile_together<'a>(
+        &self,
+        graphs: &[FusedGraph],
+        groups: &[Group],
+        group_of: &[Vec<usize>],
+        code: impl Fn((usize, usize)) -> &'a StepCode,
+    ) -> Result<Together, Error> {
+        let mut out = Together::default();
+        for (g, graph) in graphs.iter().enumerate() {
+            for steps in timed!("find_together", find_together(graph, &group_of[g], |i| code((g, i)))) {
+                let (group, sets) = (group_of[g][steps[0]], steps.len());
+                if let Entry::Vacant(free) = out.codes.entry((group, sets)) {
+                    free.insert(self.compile_group(graphs, &groups[group], sets)?);
+                }
+                if out.code(group, sets).is_some() {
+                    let steps = Arc::new(steps);
+                    steps.iter().for_each(|i| _ = out.of.insert((g, *i), steps.clone()));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// The kernels of a group of equal steps, of so many at once, from the cache or made.
+    fn compile_group(
+        &self,
+        graphs: &[FusedGraph],
+        group: &Group,
+        sets: usize,
+    ) -> Result<(StepCode, Vec<KernelIr>), Error> {
         let (graph, step) = group.steps[0];
         let (graph, step) = (&graphs[graph], &graphs[graph].steps[step]);
-        let make = || compile_step(graph, step, self.target, &self.options.tuning, &group.name);
+        let name = together::named(&group.name, sets);
+        let make = || compile_step(graph, step, self.target, &self.options.tuning, (&name, sets as u32));
         // Dumps are made while a kernel is compiled.
         if self.options.keep_ir || crate::passes::dumped().is_ok_and(|d| !d.is_empty()) {
             let (code, ir): (Vec<_>, Vec<_>) = make()?.into_iter().unzip();
             return Ok((Arc::new(code), ir));
         }
+        let own = if sets > 1 { &format!("{} x{sets}", group.key) } else { &group.key };
         // Kernels of a tuning are others.
         let key = match self.options.tuning.for_target(self.target) {
-            Some(tuning) => &format!("{} tuned {:x}", group.key, xxh3_128(tuning.to_string().as_bytes())),
-            None => &group.key,
+            Some(tuning) => &format!("{own} tuned {:x}", xxh3_128(tuning.to_string().as_bytes())),
+            None => own,
         };
         let code = self
             .options

@@ -14,6 +14,7 @@ mod generic;
 pub mod liveness;
 mod loops;
 mod matrix;
+mod sets;
 mod space;
 mod text;
 mod verify;

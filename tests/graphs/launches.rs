@@ -1,5 +1,6 @@
 //! How many steps whole models become: what exporters write out, node by node, comes together again.
 
+use crate::support::agree::{close, finish, outputs};
 use crate::support::build::{Builder, int, ints};
 use barewave::compile::compile;
 use barewave::graph::fused::FusedGraph;
@@ -392,4 +393,70 @@ fn networks_of_convolutions() {
             assert!(plan.arena_bytes * 10 <= least * 11, "{name}: an arena of {} bytes for {least}", plan.arena_bytes);
         }
     }
+}
+
+/// Parts of one tensor that are alike: workgroups along z have one each, wherever they lie in it, and whatever else is computed of them.
+#[test]
+fn parts_that_are_alike_go_in_one_launch() {
+    let launched = |b: &Builder| {
+        let g = graph::fuse(&b.model, &Options::default()).unwrap();
+        compile(&g, Target::GFX942).unwrap().plan().launches.len()
+    };
+    for (axis, lengths, launches) in [(0, &[4; 5][..], 1), (1, &[4; 5], 1), (2, &[16; 9], 1), (1, &[8, 4, 8, 4, 16], 3)]
+    {
+        for dtype in [DType::F32, DType::F16, DType::I8] {
+            for relu in [false, true] {
+                let mut b = Builder::new(18, 40 + axis as u64);
+                let parts: Vec<String> = lengths
+                    .iter()
+                    .map(|n| {
+                        let mut shape = [2, 3, 4];
+                        shape[axis] = *n;
+                        let values: Vec<f64> =
+                            (0..shape.iter().product()).map(|_| b.below(100) as f64 - 50.0).collect();
+                        let x = b.input_of(HostTensor::from_f64(dtype, &shape, &values));
+                        if relu { b.node("Relu", &[&x], &[]) } else { x }
+                    })
+                    .collect();
+                let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+                let y = b.node("Concat", &parts, &[("axis", int(axis as i64))]);
+                finish(&mut b, "", &[y]);
+                let what = format!("{lengths:?} of {dtype} along {axis}, {relu}");
+                assert_eq!(launched(&b), launches, "{what}");
+                outputs(&b, &what, 0.0);
+            }
+        }
+    }
+    for axis in [0, 1, 2] {
+        let mut b = Builder::new(18, 50);
+        let x = b.input(&[6, 12, 12]);
+        let y = b.node_n("Split", &[&x], &[("axis", int(axis)), ("num_outputs", int(3))], 3);
+        finish(&mut b, "", &y);
+        assert_eq!(launched(&b), 1, "split along {axis}");
+        let parts = outputs(&b, &format!("split along {axis}"), 0.0);
+        let all: f64 = parts.iter().flat_map(HostTensor::to_f64).sum();
+        close(&[all], &[b.inputs[0].to_f64().iter().sum()], 1e-5, "their sum");
+    }
+    // Nor do different tensors of the caller's.
+    let mut b = Builder::new(18, 55);
+    let x = [0; 3].map(|_| b.input(&[5, 7]));
+    let y = x.map(|x| b.node("Exp", &[&x], &[]));
+    finish(&mut b, "", &y);
+    assert_eq!(launched(&b), 1, "exponentials");
+    outputs(&b, "exponentials", 1e-6);
+    // What a part is made of is given up behind it, and what comes behind all is not.
+    let mut b = Builder::new(18, 60);
+    let (x, w) = (b.input(&[4, 64]), b.weight(&[64, 64]));
+    let mut parts = Vec::new();
+    for i in 0..6 {
+        let shift = number(&mut b, i as f32 / 8.0);
+        let moved = b.node("Add", &[&x, &shift], &[]);
+        let y = b.node("MatMul", &[&moved, &w], &[]);
+        parts.push(b.node("Softmax", &[&y], &[("axis", int(0))]));
+    }
+    let all: Vec<&str> = parts.iter().chain(&parts).map(String::as_str).collect();
+    let y = b.node("Concat", &all, &[("axis", int(1))]);
+    let z = b.node("Softmax", &[&y], &[("axis", int(1))]);
+    finish(&mut b, "", &[z]);
+    outputs(&b, "parts that are used twice", 1e-5);
 }
