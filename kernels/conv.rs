@@ -558,9 +558,13 @@ fn gather_loader(
     let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * size).sum();
     let buf = w.buffer(cx, input)?;
     let buf = shifted(w, buf, shift as u32, cx.reach(input) as u32);
-    // Reads ahead of the end may touch two tiles more.
-    let table =
-        w.blob_pointer(Blob::Data(offset_table(window, x, size, depth, (part.split.span() + 2 * tile.k) as usize)));
+    let along = if !masked && window.kernel.iter().all(|k| *k == 1) {
+        loader::Depth::Even((x.strides[1] * size) as u32)
+    } else {
+        // Reads ahead of the end may touch two tiles more.
+        let rows = (part.split.span() + 2 * tile.k) as usize;
+        loader::Depth::Table(w.blob(Blob::Data(offset_table(window, x, size, depth, rows))))
+    };
     let item = w.b.workitem_id();
     let (cols, _) = loader::gather_shape(tile);
     let (mut columns, mut valid) = (Vec::new(), Vec::new());
@@ -580,7 +584,7 @@ fn gather_loader(
         }
     }
     let scalar = w.b.add(start, (x.offset * size) as u32);
-    let src = GatherSource { buf, scalar, table, part, columns, valid, flip: term.flip };
+    let src = GatherSource { buf, scalar, depth: along, part, columns, valid, flip: term.flip };
     Ok(loader::gather(&mut w.b, src, tile, item))
 }
 

@@ -27,7 +27,7 @@ use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 use ends::{End, Kept};
-pub(super) use gathered::{Gather, GatherSource, gather, gather_shape};
+pub(super) use gathered::{Depth, Gather, GatherSource, gather, gather_shape};
 use packing::TurnedBytes;
 pub(super) use packing::{gather_word, turn_bytes};
 pub(super) use patches::{PatchSource, Patches, patches};
@@ -466,8 +466,11 @@ impl Loader {
         l.beginning = Some(Beginning { expr: expr.clone(), operands, first, rows });
         Ok(())
     }
-    /// Changes what was loaded, where [`Loader::begin_with`] said so; before [`Loader::commit`].
+    /// Changes what was loaded, where [`Loader::begin_with`] said so, and asks for where the next tile is; before [`Loader::commit`].
     pub fn prepare(&self, b: &mut Builder) -> Res<()> {
+        if let Loader::Gather(l) = self {
+            l.prepare(b);
+        }
         let Loader::Wide(Wide { beginning: Some(beginning), common, .. }) = self else { return Ok(()) };
         let mut loads = common.regs.iter().enumerate();
         loads.try_for_each(|(load, reg)| beginning.apply(b, common.k(load as u32), *reg))

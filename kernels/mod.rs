@@ -577,13 +577,6 @@ impl Writer {
         self.blobs.push(data);
         buf
     }
-    /// The address of constant data.
-    fn blob_pointer(&mut self, data: Blob) -> crate::mir::Part {
-        let p = self.b.pointer_arg(self.args.len() as u32);
-        self.args.push((Arg::Blob(self.blobs.len()), Buffer { desc: p, memory: Memory::Any }));
-        self.blobs.push(data);
-        p
-    }
     /// The address of an operand.
     fn pointer(&mut self, arg: Arg) -> crate::mir::Part {
         let p = self.b.pointer_arg(self.args.len() as u32);

@@ -1,9 +1,11 @@
-//! Columns of a convolution's input, gathered by a table: a byte offset and a mask of window coordinates for each k.
+//! Columns of a convolution's input, gathered: by a table of a byte offset and a mask of window coordinates for each k, or, where windows are
+//! points inside of the input, with as many bytes from each k to the next.
 //!
-//! The entries of the next tile are on their way to scalar registers while those of this one are used; what a mask has outside of the input
-//! is not loaded and counts as zero.
+//! The entries of the next tile come to scalar registers as soon as those of this one have been used; where a wait for them is one for LDS
+//! too, they are asked for in front of what is written there, behind which all waves wait anyway. What a mask has outside of the input is not
+//! loaded and counts as zero.
 
-use super::{Common, DepthPart, Layout, Loader, Tile, across, down, fragment};
+use super::{Common, DepthPart, Layout, Loader, REACH, Tile, across, down, fragment};
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::op;
 
@@ -11,13 +13,28 @@ use barewave_isa::op;
 /// more lanes take so long that it is there.
 const TOGETHER: usize = 8;
 
-/// See [`Loader::Gather`]. The depth runs over a table with a byte offset and a mask of window coordinates per k.
+/// See [`Loader::Gather`].
 pub(in super::super) struct Gather {
     pub(super) common: Common,
     src: GatherSource,
-    /// Registers of the table's entries, two dwords per k.
-    entries: Vec<Part>,
-    next: Part,
+    along: Along,
+}
+
+/// Where the elements of the workitem's next tile are along the depth.
+enum Along {
+    /// The table, registers of entries, two dwords per k, and the byte offset of those behind them.
+    Table { table: Buffer, entries: Vec<Part>, next: Part },
+    /// The byte offset of the first, which is at most the last tile's, and bytes from each k to the next.
+    Even { first: Part, last: Part, step: u32 },
+}
+
+/// What places follow from along the depth.
+#[derive(Clone, Copy)]
+pub(in super::super) enum Depth {
+    /// A table: byte offset and mask of window coordinates per k.
+    Table(Buffer),
+    /// So many bytes are from each k to the next, and all are inside of the input.
+    Even(u32),
 }
 
 /// What a gathering loader is made from.
@@ -26,8 +43,8 @@ pub(in super::super) struct GatherSource {
     pub buf: Buffer,
     /// Scalar byte offset (image, group).
     pub scalar: Part,
-    /// The table: byte offset and mask of window coordinates per k.
-    pub table: Part,
+    /// What gives the places along the depth.
+    pub depth: Depth,
     /// The part of the depth that the workgroup sums.
     pub part: DepthPart,
     /// Byte offset per column of this workitem.
@@ -56,62 +73,95 @@ pub(in super::super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, 
     );
     let regs = Common::registers(b, tile, tile.n * tile.k / tile.threads(), 1);
     let common = Common::new(b, tile, share, Layout::dense(tile, tile.n), (1, regs), item);
-    let mut next = src.table;
-    // The table's entry of this wave's first k.
+    // This wave's first k.
     let row = (runs_per_pass > 1).then(|| {
         let row = b.udiv(item, tile.n);
         let row = b.uniform(row);
-        b.shl(row, 3 + tile.run.trailing_zeros())
+        b.shl(row, tile.run.trailing_zeros())
     });
-    let bytes = match (row, src.part.first) {
-        (Some(row), Some(k)) => Some(b.mad(k, 8u32, row)),
-        (None, Some(k)) => Some(b.shl(k, 3u32)),
-        (row, None) => row,
+    let k = match (row, src.part.first) {
+        (Some(row), Some(first)) => Some(b.add(first, row)),
+        (row, first) => row.or(first),
     };
-    if let Some(bytes) = bytes {
-        let p = b.s(2);
-        b.emit(op::S_ADD_U32, &[p.dword(0).into()], &[src.table.dword(0).into(), bytes.into()]);
-        b.emit(op::S_ADDC_U32, &[p.dword(1).into()], &[src.table.dword(1).into(), 0u32.into()]);
-        next = p;
-    }
-    let own = tile.k / runs_per_pass;
-    let entries = (0..2 * own).step_by(16).map(|at| b.s((2 * own - at).min(16) as u8)).collect();
-    let g = Gather { common, src, entries, next };
+    let along = match src.depth {
+        Depth::Table(table) => {
+            let next = b.s(1);
+            match k {
+                Some(k) => {
+                    let bytes = b.shl(k, 3u32);
+                    b.copy_into(next, bytes);
+                }
+                None => b.copy_into(next, 0u32),
+            }
+            let own = tile.k / runs_per_pass;
+            let entries = (0..2 * own).step_by(16).map(|at| b.s((2 * own - at).min(16) as u8)).collect();
+            Along::Table { table, entries, next }
+        }
+        Depth::Even(step) => {
+            let at = |b: &mut Builder, k: Option<Part>| k.map_or(src.scalar, |k| b.mad(k, step, src.scalar));
+            let (first, last) = (b.s(1), at(b, row));
+            let own = at(b, k);
+            b.copy_into(first, own);
+            let last = b.add(last, (src.part.split.span() - tile.k) * step);
+            Along::Even { first, last, step }
+        }
+    };
+    let g = Gather { common, src, along };
     g.fetch(b);
     Loader::Gather(g)
 }
 
 impl Gather {
+    /// Who waits for what LDS has answered waits for the table's entries too.
+    fn shares_waits(b: &Builder) -> bool {
+        let counters = |op| b.target().op(op).map_or(&[][..], |i| i.counters);
+        counters(op::S_BUFFER_LOAD_DWORDX4).iter().any(|c| counters(op::DS_READ_B128).contains(c))
+    }
+
     /// Loads the table entries of the next tile.
     fn fetch(&self, b: &mut Builder) {
+        let Along::Table { table, entries, next } = &self.along else { return };
         let (c, run) = (&self.common, self.common.run);
         let columns = self.src.columns.len() as u32;
         // The k of this workitem follow one another.
         let contiguous = c.k(run * columns) <= run;
-        for (i, part) in self.entries.iter().enumerate() {
+        for (i, part) in entries.iter().enumerate() {
             let first = i as u32 * 16;
             // Entries of one pass lie together, those of the next `rows_per_pass` further.
             let piece = if contiguous { u32::from(part.len) } else { (2 * run).min(part.len.into()) };
             for at in (0..u32::from(part.len)).step_by(piece as usize) {
                 let k = (first + at) / 2;
-                b.scalar_load_into(part.slice(at as u8, piece as u8), self.next, c.k(k * columns) * 8);
+                b.scalar_buffer_load_into(part.slice(at as u8, piece as u8), *table, *next, c.k(k * columns) * 8);
             }
         }
-        let (lo, hi): (Opnd, Opnd) = (self.next.dword(0).into(), self.next.dword(1).into());
-        b.emit(op::S_ADD_U32, &[lo], &[lo, (c.depth * 8).into()]);
-        b.emit(op::S_ADDC_U32, &[hi], &[hi, 0u32.into()]);
+        let next: Opnd = (*next).into();
+        b.emit(Gen::Add.of(Type::I32), &[next], &[next, (c.depth * 8).into()]);
+    }
+
+    /// Scalar offset of an element's load, and that of the load itself.
+    fn offset(&self, b: &mut Builder, i: usize) -> (Part, u32) {
+        let cols = self.src.columns.len();
+        match &self.along {
+            Along::Table { entries, .. } => (b.add(entry(entries, 2 * (i / cols)), self.src.scalar), 0),
+            Along::Even { first, step, .. } => {
+                let bytes = self.common.k((i / cols * cols) as u32) * step;
+                let far = bytes / REACH * REACH;
+                (if far > 0 { b.add(*first, far) } else { *first }, bytes - far)
+            }
+        }
     }
 
     pub(super) fn issue(&mut self, b: &mut Builder) {
         let c = &self.common;
         let cols = self.src.columns.len();
-        let entry = |i: usize| self.entries[i / 16].dword((i % 16) as u8);
         let together = if b.target().info().wave_size > 32 { 1 } else { TOGETHER };
         for some in (0..c.regs.len()).collect::<Vec<_>>().chunks(together) {
-            let soffs: Vec<Part> = some.iter().map(|i| b.add(entry(2 * (i / cols)), self.src.scalar)).collect();
-            let taps: Vec<(Part, Part)> = match self.src.valid.is_empty() {
-                true => Vec::new(),
-                false => some.iter().map(|i| (self.src.valid[i % cols], entry(2 * (i / cols) + 1))).collect(),
+            let soffs: Vec<(Part, u32)> = some.iter().map(|i| self.offset(b, *i)).collect();
+            let taps: Vec<(Part, Part)> = match &self.along {
+                Along::Table { entries, .. } if !self.src.valid.is_empty() => {
+                    some.iter().map(|i| (self.src.valid[i % cols], entry(entries, 2 * (i / cols) + 1))).collect()
+                }
+                _ => Vec::new(),
             };
             let seen: Vec<Part> = taps.iter().map(|(bits, taps)| b.and(*bits, *taps)).collect();
             let all_seen = taps.iter().zip(seen);
@@ -122,11 +172,26 @@ impl Gather {
             for (column, inside) in columns.iter_mut().zip(inside) {
                 *column = b.guard(inside, *column);
             }
-            for ((i, voff), soff) in some.iter().zip(columns).zip(soffs) {
-                c.load(b, c.regs[*i], 1, self.src.buf, (voff, soff, 0));
+            for ((i, voff), (soff, own)) in some.iter().zip(columns).zip(soffs) {
+                c.load(b, c.regs[*i], 1, self.src.buf, (voff, soff, own));
             }
         }
-        self.fetch(b);
+        match self.along {
+            Along::Table { .. } if Self::shares_waits(b) => {}
+            Along::Table { .. } => self.fetch(b),
+            Along::Even { first, last, step } => {
+                let next = b.add(first, c.depth * step);
+                // What is loaded behind the last tile nobody reads.
+                b.emit(Gen::Min.of(Type::U32), &[first.into()], &[next.into(), last.into()]);
+            }
+        }
+    }
+
+    /// What is behind a wait for LDS that there is anyway, in front of [`Gather::commit`].
+    pub(super) fn prepare(&self, b: &mut Builder) {
+        if Self::shares_waits(b) {
+            self.fetch(b);
+        }
     }
 
     pub(super) fn commit(&self, b: &mut Builder, base: u32) {
@@ -149,4 +214,9 @@ impl Gather {
             }
         }
     }
+}
+
+/// A dword of table entries.
+fn entry(entries: &[Part], i: usize) -> Part {
+    entries[i / 16].dword((i % 16) as u8)
 }

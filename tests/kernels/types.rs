@@ -92,6 +92,8 @@ fn convolutions() {
         ([6, 12, 3, 2], 40, 1, 3, 1, 1),
         ([9, 70, 1, 1], 24, 1, 1, 1, 0),
         ([5, 24, 4, 4], 48, 3, 1, 1, 0),
+        // Points in rounds, with nothing behind the last one.
+        ([2, 64, 5, 5], 24, 1, 1, 2, 0),
     ];
     for t in FLOATS {
         for (i, case) in cases.into_iter().enumerate() {
