@@ -4,7 +4,7 @@ use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
 use crate::stall::Stall;
 use barewave_isa::Reg;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Registers of a wave, by [`barewave_isa::Reg`] number.
 pub(crate) const REGISTERS: usize = 2048;
@@ -211,6 +211,26 @@ pub(crate) const NOTHING: &Prepared = &Prepared {
     counters: NO_SPAN,
 };
 
+/// Registers of a kernel that anything may have to wait for.
+struct Tracked {
+    /// Written by instructions whose results are interlocked: what is only loaded is waited for with counters.
+    interlocked: FxHashSet<u16>,
+    /// Scalar registers, counted from the first one, that scalar instructions write.
+    masks: FxHashSet<u16>,
+}
+
+impl Tracked {
+    fn of(instrs: &[Instr]) -> Tracked {
+        let in_memory = |i: &&Instr| matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem);
+        let scalar = |i: &&Instr| i.unit == Unit::Salu;
+        let masks = instrs.iter().filter(scalar).flat_map(|i| &i.writes).filter(|r| SCALAR_REGISTERS.contains(r));
+        Tracked {
+            interlocked: instrs.iter().filter(|i| !in_memory(i)).flat_map(|i| i.writes.iter().copied()).collect(),
+            masks: masks.map(|r| r - SCALAR_REGISTERS.start).collect(),
+        }
+    }
+}
+
 /// A kernel's instructions as the simulation reads them.
 pub(crate) struct Program {
     pub(crate) clocks: Clocks,
@@ -236,11 +256,12 @@ impl Program {
             waits: Vec::new(),
             counters: Vec::new(),
         };
-        instrs.iter().for_each(|i| out.add(chip, i));
+        let tracked = Tracked::of(instrs);
+        instrs.iter().for_each(|i| out.add(chip, i, &tracked));
         out
     }
 
-    fn add(&mut self, chip: &Chip, i: &Instr) {
+    fn add(&mut self, chip: &Chip, i: &Instr, tracked: &Tracked) {
         let quad = chip.quad_cadence();
         let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
         let in_memory = matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem);
@@ -249,7 +270,7 @@ impl Program {
             let next = self.numbers.len() as u16;
             *self.numbers.entry(*r).or_insert(next)
         };
-        for (n, r) in i.reads.iter().chain(&i.writes).enumerate() {
+        for (n, r) in i.reads.iter().chain(&i.writes).enumerate().filter(|(_, r)| tracked.interlocked.contains(r)) {
             let register = number(r);
             if self.needed[first..].iter().all(|n| n.register != register) {
                 let forwarded =
@@ -273,7 +294,7 @@ impl Program {
         };
         let masks = match () {
             () if quad => Vec::new(),
-            () if vector => scalars(&i.reads),
+            () if vector => scalars(&i.reads).into_iter().filter(|r| tracked.masks.contains(r)).collect(),
             () if i.unit == Unit::Salu => scalars(&i.writes),
             () => Vec::new(),
         };
