@@ -14,6 +14,7 @@ use crate::model::codes::Codes;
 use crate::model::valid::Need;
 use crate::{Op, Target};
 use smallvec::SmallVec;
+use std::collections::HashMap;
 
 /// Verdict on a field's value: no operand has this code.
 pub(crate) const NONE: u8 = 1;
@@ -85,6 +86,9 @@ struct Slot {
     at: u32,
 }
 
+/// Bits of the first dword below those that pick the bucket.
+const BELOW: usize = 23;
+
 /// What no row's number reaches: the end of a slot's rows.
 const NO_ROW: u16 = u16::MAX;
 
@@ -105,8 +109,12 @@ impl Index {
 
     fn probe_all(&mut self, target: usize, rows: &[Row], wave64: bool) {
         let mut known = Vec::new();
+        // Rows of one shape, variant and length look at the same fields.
+        let mut alike: HashMap<(u16, u16, u8), SmallVec<[(u8, u8, u16); 8]>> = HashMap::new();
         for row in rows {
-            let looks = self.looks(target, row, wave64, &mut known);
+            let looks = alike
+                .entry((row.shape, row.variant, row.bytes))
+                .or_insert_with(|| self.looks(target, row, wave64, &mut known));
             let mut probe = Probe {
                 fixed: row.fixed as u64,
                 mask: row.mask as u64,
@@ -123,7 +131,7 @@ impl Index {
                 probe.variant |= ODD as u8;
             }
             // a test proves that six suffice
-            for ((at, table), look) in probe.at.iter_mut().zip(&mut probe.table).zip(looks) {
+            for ((at, table), look) in probe.at.iter_mut().zip(&mut probe.table).zip(looks.iter()) {
                 (*at, *table) = (look.0, look.2);
             }
             self.probes.push(probe);
@@ -192,26 +200,24 @@ impl Index {
         }
         for (b, list) in members.iter().enumerate() {
             let bucket = &mut self.buckets[b];
-            // choose the bits: those that most rows fix and that differ between rows, at most 12, in at most two runs
-            let mut votes = [0u32; 64];
-            let mut value = [[false; 2]; 64];
+            // choose the bits below the nine: those that most rows fix and that differ between rows, at most 12, in at most two runs
+            let mut votes = [0u32; BELOW];
+            let mut values = [0u32; 2];
             for &i in list {
                 let r = &rows[usize::from(i)];
-                for bit in 0..64 {
-                    if r.mask >> bit & 1 == 1 {
-                        votes[bit] += 1;
-                        value[bit][(r.fixed >> bit & 1) as usize] = true;
-                    }
-                }
+                let (fixed, mask) = (r.fixed as u32, r.mask as u32);
+                values[0] |= mask & !fixed;
+                values[1] |= mask & fixed;
+                votes.iter_mut().enumerate().for_each(|(bit, votes)| *votes += mask >> bit & 1);
             }
-            let useful: Vec<bool> =
-                (0..64).map(|k| k < 23 && value[k][0] && value[k][1] && votes[k] as usize * 4 >= list.len()).collect();
+            let differs = values[0] & values[1];
+            let useful = |k: usize| k < BELOW && differs >> k & 1 == 1 && votes[k] as usize * 4 >= list.len();
             let mut runs: Vec<(u8, u8)> = Vec::new();
             let mut k = 0;
-            while k < 64 {
-                if useful[k] {
+            while k < BELOW {
+                if useful(k) {
                     let s = k;
-                    while k < 64 && useful[k] {
+                    while useful(k) {
                         k += 1;
                     }
                     runs.push((s as u8, (k - s) as u8));
