@@ -292,7 +292,7 @@ fn record<'c>(
     let first = ends(grid, dies);
     run(&mut recorder, &first)?;
     if !recorder.stopped() {
-        let open = |axis: &usize| !memory::settled(&recorder.instrs, &recorder.groups, *axis);
+        let open = |axis: &usize| !memory::settled(&recorder.groups, *axis);
         let mut more = along(grid, [0, 1].into_iter().filter(open), &BESIDE);
         if dies > 1 && open(&0) {
             more.extend(along(grid, [0], &[2 * dies, 4 * dies]));
@@ -420,14 +420,13 @@ fn counts_by_more_atomics(instrs: &[Instr], group: &Group) -> bool {
 /// Where the first of recorded workgroups does not stand for all: the others execute more or less than it, or `decided` loops
 /// end when vector instructions say so, which may be data.
 fn approximations(groups: &[Group], decided: bool) -> Vec<String> {
-    let executed = |g: &Group| g.waves.iter().map(Trace::executed).sum::<f64>();
     let mut out = Vec::new();
     if decided {
         out.push("a loop ends when vector instructions say so: it has as many rounds as with the data at hand".into());
     }
     let Some((first, others)) = groups.split_first() else { return out };
-    let own = executed(first).max(1.0);
-    let shares = others.iter().map(|g| executed(g) / own);
+    let own = first.executed.max(1.0);
+    let shares = others.iter().map(|g| g.executed / own);
     let (least, most) = shares.fold((1.0f64, 1.0f64), |(a, b), s| (a.min(s), b.max(s)));
     if least < 1.0 - ALIKE || most > 1.0 + ALIKE {
         out.push(format!(
@@ -447,8 +446,7 @@ struct Worth {
 fn worth(groups: &[Group]) -> Worth {
     let mut out = Worth { mean: 1.0, most: 1.0 };
     for axis in [0, 1] {
-        let executed = |g: &&Group| (g.workgroup[axis], g.waves.iter().map(Trace::executed).sum::<f64>());
-        let values: Vec<(u32, f64)> = on_axis(groups, axis).iter().map(executed).collect();
+        let values: Vec<(u32, f64)> = on_axis(groups, axis).iter().map(|g| (g.workgroup[axis], g.executed)).collect();
         out.mean *= memory::along(&values);
         let first = values.first().map_or(1.0, |v| v.1).max(1.0);
         out.most *= values.iter().map(|v| v.1 / first).fold(1.0, f64::max);

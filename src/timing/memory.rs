@@ -117,12 +117,11 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
     // Waves side by side, as barriers keep them.
     for step in 0..longest {
         for (w, trace) in waves.iter().enumerate() {
-            let Some(s) = trace.steps.get(step) else { continue };
-            let instr = &instrs[s.instr as usize];
+            let Some((s, a)) = trace.steps.get(step).and_then(|s| Some((s, s.access?))) else { continue };
+            let (a, instr) = (&trace.accesses[a as usize], &instrs[s.instr as usize]);
             if !instr.moves_data {
                 continue;
             }
-            let Some(a) = s.access.map(|a| &trace.accesses[a as usize]) else { continue };
             let cache = &mut caches[usize::from(instr.unit == Unit::Smem)];
             let weight = weights[w][step];
             if weight == 0.0 {
@@ -192,7 +191,7 @@ pub(crate) const ALIKE: f64 = 0.02;
 
 /// The one next to the first workgroup, others that were recorded and the last one along an axis share the same lines with it, and execute and ask for as much: those between
 /// do too.
-pub(crate) fn settled(instrs: &[Instr], groups: &[Group], axis: usize) -> bool {
+pub(crate) fn settled(groups: &[Group], axis: usize) -> bool {
     let all = on_axis(groups, axis);
     let [first, next, between @ .., last] = &all[..] else { return true };
     let alike = |of: &dyn Fn(&Group) -> f64| (of(last) / of(first).max(1e-9) - 1.0).abs() < ALIKE;
@@ -202,9 +201,7 @@ pub(crate) fn settled(instrs: &[Instr], groups: &[Group], axis: usize) -> bool {
         let all = |line: &u64| between.iter().chain([last]).all(|g| with(g, line) == with(next, line));
         first.lines[side].iter().all(all)
     };
-    alike(&|g| g.waves.iter().map(Trace::executed).sum())
-        && alike(&|g| requested(instrs, &g.waves))
-        && [0, 1].into_iter().all(shared)
+    alike(&|g| g.executed) && alike(&|g| g.requested) && [0, 1].into_iter().all(shared)
 }
 
 /// The workgroups along an axis, the first one first.
@@ -271,7 +268,7 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
     for axis in [0, 1, 2] {
         let all = on_axis(groups, axis);
         let end = spread.grid[axis].saturating_sub(1);
-        let asked: Vec<(u32, f64)> = all.iter().map(|g| (g.workgroup[axis], requested(instrs, &g.waves))).collect();
+        let asked: Vec<(u32, f64)> = all.iter().map(|g| (g.workgroup[axis], g.requested)).collect();
         // Along z the last one is like the others.
         let sampled = SAMPLED[axis];
         let may_end = axis < 2;
@@ -369,16 +366,6 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
 fn lines_of(bounds: &Range<u64>, line: f64) -> f64 {
     let line = (line as u64).max(1);
     (bounds.end.div_ceil(line).saturating_sub(bounds.start / line)) as f64
-}
-
-/// Lines that a workgroup asks for.
-fn requested(instrs: &[Instr], waves: &[Trace]) -> f64 {
-    let of = |w: &Trace| {
-        let weights = w.weights();
-        let asked = w.steps.iter().zip(weights).filter(|(s, _)| instrs[s.instr as usize].moves_data);
-        asked.filter_map(|(s, weight)| Some(weight * w.accesses[s.access? as usize].lines.len() as f64)).sum::<f64>()
-    };
-    waves.iter().map(of).sum()
 }
 
 /// Where the loads of a launch find what nobody of it has loaded before: by operand, from its first workgroups and from later ones.

@@ -212,22 +212,29 @@ pub struct Group {
     pub waves: Vec<Trace>,
     /// Lines that it loads, and that it stores.
     pub lines: [FxHashSet<u64>; 2],
+    /// Lines that it asks for.
+    pub requested: f64,
+    /// Instructions that its waves execute.
+    pub executed: f64,
 }
 
 impl Group {
     /// One of these waves.
     pub fn new(workgroup: [u32; 3], waves: Vec<Trace>, instrs: &[Instr]) -> Group {
-        let mut lines: [FxHashSet<u64>; 2] = Default::default();
+        let (mut lines, mut requested, mut executed): ([FxHashSet<u64>; 2], f64, f64) = Default::default();
         for w in &waves {
-            for (s, counts) in w.steps.iter().zip(w.touches()) {
-                let Some(a) = s.access.filter(|_| counts > 0.0 && instrs[s.instr as usize].moves_data) else {
-                    continue;
-                };
+            let (touches, weights) = (w.touches(), w.weights());
+            executed += weights.iter().sum::<f64>() + w.unseen;
+            for (n, s) in w.steps.iter().enumerate() {
+                let Some(a) = s.access.filter(|_| instrs[s.instr as usize].moves_data) else { continue };
                 let a = &w.accesses[a as usize];
-                lines[usize::from(a.store)].extend(&a.lines);
+                requested += weights[n] * a.lines.len() as f64;
+                if touches[n] > 0.0 {
+                    lines[usize::from(a.store)].extend(&a.lines);
+                }
             }
         }
-        Group { workgroup, waves, lines }
+        Group { workgroup, waves, lines, requested, executed }
     }
 }
 
