@@ -4,7 +4,7 @@
 use super::ordered::{Indices, place, target};
 use super::rank::{around, in_order};
 use super::scatter::{Combine, held, in_turn};
-use crate::graph::expr::Val;
+use crate::graph::expr::{Scalar, Val};
 use crate::graph::fused::{Access, Coder, Scatter, StepKind};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
@@ -20,8 +20,11 @@ const TOGETHER: usize = 32;
 /// Elements for each update, at least.
 const ELEMENTS: usize = 8;
 
-/// Elements above which it is worth the launches to sort.
-const WORTH_SORTING: usize = 1 << 18;
+/// Places above which it is worth the launches to sort.
+const WORTH_SORTING: usize = 1 << 19;
+
+/// Elements for each time that an update looks at another one to combine them, at least.
+const WORTH_COMBINING: usize = 16;
 
 /// Updates of a tensor along one of its dimensions.
 pub(super) struct Few {
@@ -37,17 +40,23 @@ pub(super) struct Few {
     pub indices: Indices,
 }
 
-/// Whether updates of these dimensions, along an axis, of so many elements are few.
-pub(super) fn are_few(dims: &[usize], axis: usize, elements: usize) -> bool {
-    let all: usize = dims.iter().product();
-    all.saturating_mul(ELEMENTS) <= elements && (dims[axis] <= LOOKED_AT || elements >= WORTH_SORTING)
-}
-
 impl Few {
+    /// Whether they are so few that all other elements are better copied than looked at.
+    pub fn is_worth(&self, how: Combine) -> bool {
+        let Indices { lines, axis, .. } = &self.indices;
+        let [all, elements, lines_of] = [&self.dims, &self.shape, lines].map(|dims| dims.iter().product::<usize>());
+        let (n, places) = (self.dims[*axis], self.extent().saturating_mul(lines_of / lines[*axis]));
+        let fits = match how {
+            Combine::Replace => n <= LOOKED_AT || places >= WORTH_SORTING,
+            _ => n <= LOOKED_AT && all.saturating_mul(n * WORTH_COMBINING) <= elements,
+        };
+        fits && all.saturating_mul(ELEMENTS) <= elements && elements.saturating_mul(8) < crate::graph::LARGEST
+    }
+
     /// The tensor after its updates.
     pub fn apply(&self, cx: &mut Lowering<'_>, how: Combine) -> Lazy {
         let Indices { lines, axis, .. } = &self.indices;
-        let (places, values) = if self.dims[*axis] <= LOOKED_AT { self.looked(cx, how) } else { self.sorted(cx, how) };
+        let (places, values) = if self.dims[*axis] <= LOOKED_AT { self.looked(cx, how) } else { self.sorted(cx) };
         let mut places = Access { view: View::dense(lines), ..cx.stored_access(places) };
         // Those of one line are for several.
         (0..lines.len()).filter(|d| lines[*d] < self.dims[*d]).for_each(|d| places.view.strides[d] = 0);
@@ -142,8 +151,8 @@ impl Few {
         (places, cx.stored_access(values))
     }
 
-    /// Places and values in the order of places.
-    fn sorted(&self, cx: &mut Lowering<'_>, how: Combine) -> (Lazy, Access) {
+    /// Places and values in the order of places, of updates that replace.
+    fn sorted(&self, cx: &mut Lowering<'_>) -> (Lazy, Access) {
         let Indices { table, lines, axis, .. } = &self.indices;
         let n = self.dims[*axis];
         let coords = |c: &mut Coder| (0..lines.len()).map(|d| c.coord(d)).collect::<Vec<_>>();
@@ -153,64 +162,35 @@ impl Few {
         });
         let targets = cx.stored_access(targets);
         let order = in_order(cx, targets.clone(), around(lines, *axis));
-        // Of the update that is so far behind in the order, of operand 1: its coordinates, and where it goes, by operand 0.
+        // The coordinates of the update that is so far behind in the order, of operand 1.
         let update = |c: &mut Coder, at: &[Val], i: Val| {
-            let i = c.clamp(i, 0, n as i64);
             let at = self.with(at, i);
             let i = place(c, &at, lines);
             let number = c.load_int(1, i);
-            let at = self.with(&at, number);
-            let i = place(c, &at, lines);
-            let to = c.load(0, i);
-            (at, to)
+            self.with(&at, number)
         };
-        let places = cx.program(vec![targets.clone(), order.clone()], lines, |c| {
+        let places = cx.program(vec![targets, order.clone()], lines, |c| {
             let at = coords(c);
-            let i = at[*axis];
-            let beside = c.plus(i, if how == Combine::Replace { 1 } else { -1 });
-            let ((_, own), (_, other)) = (update(c, &at, i), update(c, &at, beside));
-            let (same, there) = (c.eq(own, other), c.within(beside, 0, n as i64));
-            let (follows, no) = (c.and(same, there), c.literal(DType::Bool, crate::graph::expr::Scalar::Int(0)));
-            let stands = c.eq(follows, no);
+            let next = c.plus(at[*axis], 1);
+            let held = c.clamp(next, 0, n as i64);
+            let [own, other] = [at[*axis], held].map(|i| {
+                let at = update(c, &at, i);
+                let i = place(c, &at, lines);
+                c.load(0, i)
+            });
+            let (same, last) = (c.eq(own, other), c.within(next, 0, n as i64));
+            let followed = c.and(same, last);
+            let no = c.literal(DType::Bool, Scalar::Int(0));
+            let stands = c.eq(followed, no);
             self.kept(c, own, stands)
         });
-        let dtype = cx.graph.tensor(self.data.tensor).dtype;
-        let operands = vec![targets, order, self.data.clone(), self.updates.clone()];
-        let values = cx.program(operands, &self.dims, |c| {
+        let dtype = cx.graph.tensor(self.updates.tensor).dtype;
+        let values = cx.program(vec![self.updates.clone(), order], &self.dims, |c| {
             let at = coords(c);
-            let value = |c: &mut Coder, at: &[Val]| {
-                let i = place(c, at, &self.dims);
-                let update = c.load(3, i);
-                held(c, update)
-            };
-            let (from, own) = update(c, &at, at[*axis]);
-            let first = value(c, &from);
-            if how == Combine::Replace {
-                return c.cast(first, dtype);
-            }
-            let old = self.old(c, &from, own);
-            let first = how.apply(c, old, first);
-            // Whether the update behind one is for the same place.
-            let more = |c: &mut Coder, i: Val| {
-                let next = c.plus(i, 1);
-                let (_, to) = update(c, &at, next);
-                let (same, there) = (c.eq(to, own), c.within(next, 0, n as i64));
-                c.and(same, there)
-            };
-            let (now, number) = (c.var(first), c.var(at[*axis]));
-            let some = more(c, at[*axis]);
-            c.repeat_while(some, |c| {
-                let i = c.get(number);
-                let next = c.plus(i, 1);
-                let (from, _) = update(c, &at, next);
-                let (new, old) = (value(c, &from), c.get(now));
-                let new = how.apply(c, old, new);
-                c.set(now, new);
-                c.set(number, next);
-                more(c, next)
-            });
-            let result = c.get(now);
-            c.cast(result, dtype)
+            let at = update(c, &at, at[*axis]);
+            let i = place(c, &at, &self.dims);
+            let value = c.load(0, i);
+            c.cast(value, dtype)
         });
         (places, cx.stored_access(values))
     }

@@ -3,7 +3,7 @@
 //! at all; many are [sorted](super::ordered) first.
 
 use super::conv::check_size;
-use super::few::{Few, are_few};
+use super::few::Few;
 use super::ordered::{self, Indices, Order, Updates};
 use super::rank::{around, extremum};
 use crate::graph::ask::Ask;
@@ -150,11 +150,14 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
     }
     if ordered::many(idx[axis], shape.iter().product()) {
         let indices = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] };
-        if small && are_few(&idx, axis, shape.iter().product()) && everywhere(&cx.lazy(x)).is_none() {
+        if everywhere(&cx.lazy(x)).is_none() {
             let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
-            let y = Few { data, shape, updates, dims: idx, indices }.apply(cx, how);
-            cx.set(0, y);
-            return Ok(());
+            let few = Few { data, shape: shape.clone(), updates, dims: idx.clone(), indices: indices.clone() };
+            if few.is_worth(how) {
+                let y = few.apply(cx, how);
+                cx.set(0, y);
+                return Ok(());
+            }
         }
         let order = indices.order(cx);
         let (data, updates) = (given(cx, x), cx.operand_if(updates, View::is_dense));
@@ -267,14 +270,16 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     if ordered::many(looks, looking) {
         let (whole, dims, lines) = (vec![rows, inner], vec![count, inner], vec![count, 1]);
         let indices = Indices { table, lines: lines.clone(), axis: 0, extents: row_dims.to_vec() };
-        let small = whole.iter().product::<usize>() * 8 < crate::graph::LARGEST;
-        if small && are_few(&dims, 0, rows * inner) && everywhere(&cx.lazy(x)).is_none() {
+        if everywhere(&cx.lazy(x)).is_none() {
             let data = cx.operand_if(x, View::is_dense);
-            let [data, updates] = [(data, &whole), (values, &dims)]
+            let [data, updates] = [(data, &whole), (values.clone(), &dims)]
                 .map(|(a, dims)| Access { view: a.view.reshaped(dims).unwrap_or_else(|| View::dense(dims)), ..a });
-            let y = Few { data, shape: whole, updates, dims, indices }.apply(cx, how);
-            cx.set(0, y.reshaped(&shape));
-            return Ok(());
+            let few = Few { data, shape: whole.clone(), updates, dims: dims.clone(), indices: indices.clone() };
+            if few.is_worth(how) {
+                let y = few.apply(cx, how);
+                cx.set(0, y.reshaped(&shape));
+                return Ok(());
+            }
         }
         let (data, order) = (given(cx, x), indices.order(cx));
         let y = Updates { data, shape: whole, axis: 0, updates: values, dims, order, lines }.apply(cx, how);
