@@ -696,6 +696,19 @@ impl Lines {
         }
     }
 
+    /// The words of a chunk of bytes that lie together, so many of them.
+    pub fn load_words(&self, w: &mut Writer, buf: Buffer, place: &Place, c: &Chunk) -> Part {
+        let at = self.offset(w, place, c);
+        let (v, s, imm) = self.guard(w, at, c.inside).operands(&mut w.b);
+        w.b.load(buf, (self.shape.together / 4) as u8, v, s, imm)
+    }
+
+    /// Lines are bytes of memory, whole words of which come at once, and less than so many.
+    pub fn are_bytes(&self, most: usize) -> bool {
+        let Shape { size, together, dense, length, .. } = self.shape;
+        size == 1 && dense && together.is_multiple_of(4) && length < most
+    }
+
     /// Stores the elements of a chunk.
     pub fn store(&self, w: &mut Writer, t: DType, buf: Buffer, place: &Place, c: &Chunk, values: &[Value]) {
         let at = self.offset(w, place, c);

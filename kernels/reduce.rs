@@ -14,6 +14,7 @@ use crate::graph::expr::{Binary, Expr, Scalar, Unary};
 use crate::graph::fused::{Reduce, ReduceOp, StepKind};
 use crate::mir::{Gen, Opnd, Part, Pipeline, Type};
 use crate::tensor::DType;
+use barewave_isa::op;
 
 /// Runs `body` with a scalar counter from 0 to `n - 1`.
 pub(super) fn scalar_loop(
@@ -133,6 +134,9 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     let grid = lines.grid();
     Ok(vec![w.finish(grid, flops)])
 }
+
+/// Bytes of a line at most whose places stand below them in a word, with a bit to spare.
+const KEYED: usize = 1 << 23;
 
 /// Clocks of a round of a workgroup beside its wait; instructions for an element that is added or compared, and for one that is compared with its
 /// place, or converted before, of so many lanes of a compute unit at once; and most pieces of a line.
@@ -372,6 +376,63 @@ impl Reduction<'_> {
         Ok(Value::of(t, eval(w, &result, m, found[1])?))
     }
 
+    /// The extremum of a line of bytes, and its index: a key has the byte above the index, counted from the end where the first of equal bytes
+    /// wins a maximum or the last a minimum. So one comparison decides both, and byte and index come together in one instruction.
+    fn byte_extremum(&self, w: &mut Writer, max: bool, last: bool) -> Res<Vec<Part>> {
+        let signed = self.prologue.dtype() == DType::I8;
+        let ty = if signed { Type::I32 } else { Type::U32 };
+        let (best, from_end) = (if max { Gen::Max } else { Gen::Min }, max != last);
+        let buf = w.buffer(self.cx, Arg::Input(0))?;
+        // Nothing is less than these, whose indices are behind all others, or no better than the first that there is; the neighbour's number goes in without a carry.
+        let none = match (max, signed, from_end) {
+            (true, true, true) => 0x8000_0007u32,
+            (true, true, false) => 0x8000_0000,
+            (true, false, true) => 7,
+            (true, false, false) => 0,
+            (false, true, true) => 0x7fff_ffff,
+            (false, true, false) => 0x7fff_fff8,
+            (false, false, true) => u32::MAX,
+            (false, false, false) => 0xffff_fff8,
+        };
+        let keys: Vec<Part> = (0..self.lines.together()).map(|_| w.b.to_vector(none)).collect();
+        self.lines.each(w, "reduce", |w, c| {
+            let at = self.lines.index(w, c, 0);
+            let low = if from_end { w.b.op(Gen::Not.of(Type::B32), &[at.into()]) } else { at };
+            let words = self.lines.load_words(w, buf, &self.place, c);
+            for (key, e) in keys.iter().zip(0..) {
+                let bytes = (4 + e % 4) << 24 | 0x02_0100;
+                let mut x = w.b.op(op::V_PERM_B32, &[words.dword((e / 4) as u8).into(), low.into(), bytes.into()]);
+                if let Some(mask) = c.inside {
+                    x = w.b.select(mask, x, none);
+                }
+                let better = w.b.op(best.of(ty), &[x.into(), (*key).into()]);
+                w.b.copy_into(*key, better);
+            }
+            Ok(())
+        })?;
+        let merge = super::lanes::by(best, ty);
+        let whole = keys.into_iter().zip(0u32..).map(|(key, e)| {
+            vec![match (e, from_end) {
+                (0, _) => key,
+                (e, true) => w.b.sub(key, e),
+                (e, false) => w.b.add(key, e),
+            }]
+        });
+        let whole = whole.collect();
+        let own = super::lanes::folded(w, whole, &merge)?;
+        let key = self.lines.combine(w, &own, merge)?[0];
+        let shift = if signed { op::V_ASHRREV_I32 } else { op::V_LSHRREV_B32 };
+        let value = w.b.op(shift, &[24u32.into(), key.into()]);
+        let index = if from_end { w.b.op(Gen::Not.of(Type::B32), &[key.into()]) } else { key };
+        Ok(vec![value, w.b.and(index, 0xff_ffffu32)])
+    }
+
+    /// Lines are bytes, whose [keys](Self::byte_extremum) have room for their places.
+    fn has_keys(&self) -> bool {
+        let copied = matches!(self.prologue.nodes(), [gexpr::Node { op: gexpr::Op::Acc | gexpr::Op::Input(0), .. }]);
+        copied && matches!(self.prologue.dtype(), DType::I8 | DType::U8) && self.lines.are_bytes(KEYED)
+    }
+
     /// Index of the extremum: values and indices are combined together; equal values are decided by the index.
     fn extremum(&mut self, w: &mut Writer, op: ReduceOp, max: bool, last: bool) -> Res<Value> {
         let t = self.prologue.dtype();
@@ -394,6 +455,35 @@ impl Reduction<'_> {
             let v = values::select(b, better, Value::of(t, y[0]), Value::of(t, v)).whole(b);
             Ok(vec![v, i])
         };
+        let mut r = match self.has_keys() {
+            true => self.byte_extremum(w, max, last)?,
+            false => self.compared(w, (op, max, last), merge)?,
+        };
+        if let Some(joint) = &self.joint {
+            // Places are the line's.
+            let before = w.b.mul(joint.piece, joint.each());
+            r[1] = w.b.add(r[1], before);
+        }
+        let mut none = words(w, start);
+        none.push(if last { 0 } else { u32::MAX }.into());
+        let r = self.meet(w, r, &none, merge)?;
+        let wide = w.b.v(2);
+        w.b.copy_into(wide.dword(0), r[1]);
+        w.b.copy_into(wide.dword(1), 0u32);
+        Ok(Value::Pair(wide))
+    }
+
+    /// The extremum of a line and its index.
+    fn compared(
+        &self,
+        w: &mut Writer,
+        (op, max, last): (ReduceOp, bool, bool),
+        merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+    ) -> Res<Vec<Part>> {
+        let t = self.prologue.dtype();
+        let ty = values::computed(t);
+        let (gt, lt) = (Gen::CmpGt.of(ty), Gen::CmpLt.of(ty));
+        let start = literal(w, t, neutral(op, t))?;
         // A workitem comes to its elements in their order: of equal ones the first stays, or the last. Neighbours of chunks are compared apart at
         // first, each with the index of its chunk; nothing is less than what they begin with, which the first element replaces or equals.
         let takes = match (max, last) {
@@ -425,19 +515,7 @@ impl Reduction<'_> {
         let of_neighbours = own.into_iter().zip(0..).map(|([v, i], e)| vec![v, if e > 0 { w.b.add(i, e) } else { i }]);
         let of_neighbours = of_neighbours.collect();
         let own = super::lanes::folded(w, of_neighbours, &merge)?;
-        let mut r = self.lines.combine(w, &own, merge)?;
-        if let Some(joint) = &self.joint {
-            // Places are the line's.
-            let before = w.b.mul(joint.piece, joint.each());
-            r[1] = w.b.add(r[1], before);
-        }
-        let mut none = words(w, start);
-        none.push(if last { 0 } else { u32::MAX }.into());
-        let r = self.meet(w, r, &none, merge)?;
-        let wide = w.b.v(2);
-        w.b.copy_into(wide.dword(0), r[1]);
-        w.b.copy_into(wide.dword(1), 0u32);
-        Ok(Value::Pair(wide))
+        self.lines.combine(w, &own, merge)
     }
 
     /// The step's expression and the store, by each team's first member.
