@@ -11,6 +11,7 @@ use super::error::{Reason, Res};
 use super::float::Float;
 use super::reduce::{apply, literal, scalar_loop};
 use super::sieve::{Held, Sieve, extreme};
+use super::small;
 use super::sorted::{self, Key, Team};
 use super::values::{self, Kind, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, pointwise};
@@ -135,6 +136,30 @@ fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Vec<Part>> {
     };
     let turn = |x: Part| if largest { x } else { b.generic(Gen::Not.of(Type::B32), &[x.into()]) };
     Ok(code.into_iter().map(turn).collect())
+}
+
+/// The codes of two halves in each word, as memory has them: the order of all numbers is that of whole numbers without a sign, zeros are one, and what is
+/// not a number is above all.
+fn codes_of_halves(b: &mut Builder, words: Part, largest: bool) -> Vec<Part> {
+    // Codes of numbers begin behind those that NaN with a sign would have, which come out at the upper end.
+    const LOWEST: u32 = 0x03ff;
+    const NAN: u32 = 0x7c01 + 0x8000 - LOWEST;
+    let both = |b: &mut Builder, x: u32| b.to_vector(x << 16 | x);
+    let [sign, by, lowest, nan] = [0x8000, 15, LOWEST, NAN ^ 0x8000].map(|x| both(b, x));
+    let zero = b.to_vector(0u32);
+    let of_word = |b: &mut Builder, x: Part| {
+        let x = b.op(Gen::Add.of(Type::PkF16), &[x.into(), zero.into()]);
+        let turned = b.op(op::V_PK_ASHRREV_I16, &[by.into(), x.into()]);
+        let turned = b.op(Gen::Or.of(Type::B32), &[turned.into(), sign.into()]);
+        let code = b.op(Gen::Xor.of(Type::B32), &[turned.into(), x.into()]);
+        let code = b.op(Gen::Sub.of(Type::PkI16), &[code.into(), lowest.into()]);
+        // The least of both is told of numbers with a sign.
+        let code = b.op(Gen::Xor.of(Type::B32), &[code.into(), sign.into()]);
+        let code = b.op(Gen::Min.of(Type::PkI16), &[code.into(), nan.into()]);
+        let end = if largest { sign } else { b.to_vector(0x7fff_7fffu32) };
+        b.op(Gen::Xor.of(Type::B32), &[code.into(), end.into()])
+    };
+    (0..words.len).map(|i| of_word(b, words.dword(i))).collect()
 }
 
 /// How far a key is below another one, in words.
@@ -349,7 +374,7 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let place = address::add(&mut w.b, base, Offset { reg: Some(along), imm: 0 });
     let buf = w.buffer(cx, Arg::Input(0))?;
     let from_member = w.b.mul(member, width);
-    let mut loaded: Vec<(Vec<Value>, Option<Part>)> = Vec::new();
+    let mut loaded: Vec<(Offset, Option<Part>)> = Vec::new();
     for l in 0..shape.loads {
         let step = u64::from(l * team * width) * stride as u64;
         let mut at = address::add(&mut w.b, place, Offset { reg: None, imm: 0 });
@@ -366,21 +391,50 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
             let reg = at.vector(&mut w.b);
             at.reg = Some(w.b.guard(inside, reg));
         }
-        loaded.push((values::load_some(&mut w.b, t, buf, at, width), inside));
+        loaded.push((at, inside));
     }
+    // Halves are compared as they lie.
+    let pairs = t == DType::F16 && width > 1 && cx.target.has(op::V_PK_ASHRREV_I16);
+    let load = |(at, inside): (Offset, Option<Part>)| {
+        let words = pairs.then(|| {
+            let (v, s, imm) = at.operands(&mut w.b);
+            w.b.load(buf, (width / 2) as u8, v, s, imm)
+        });
+        (words.map_or_else(|| Err(values::load_some(&mut w.b, t, buf, at, width)), Ok), inside)
+    };
+    let loaded: Vec<(Result<Part, Vec<Value>>, Option<Part>)> = loaded.into_iter().map(load).collect();
     let (mut keys, mut numbers): (Vec<Key>, Vec<u32>) = Default::default();
     for (l, (values, inside)) in (0..).zip(loaded) {
-        for (v, x) in (0..).zip(values) {
-            let mut key = code(&mut w, t, x, best.largest)?;
+        let codes = match values {
+            Ok(words) => {
+                let pairs = codes_of_halves(&mut w.b, words, best.largest);
+                pairs.into_iter().flat_map(|x| [(x, false), (x, true)].map(Ok)).collect::<Vec<_>>()
+            }
+            Err(values) => values.into_iter().map(Err).collect(),
+        };
+        for (v, x) in (0..).zip(codes) {
             let own = l * team * width + v;
             numbers.push(own);
-            if is_word(t) {
-                let low = w.b.sub(PLACE - own, from_member);
-                let high = w.b.and(key[0], !PLACE);
-                key = vec![w.b.generic(Gen::Or.of(Type::B32), &[high.into(), low.into()])];
-            } else if shape.search != Search::Sieve {
-                key.insert(0, w.b.sub(u32::MAX - own, from_member));
-            }
+            let mut key = match x {
+                Ok((pair, high)) => {
+                    let low = w.b.sub(PLACE - own, from_member);
+                    vec![match high {
+                        true => small::and_or(&mut w.b, pair, 0xffff_0000, low),
+                        false => w.b.op(op::V_LSHL_OR_B32, &[pair.into(), 16u32.into(), low.into()]),
+                    }]
+                }
+                Err(x) => {
+                    let mut key = code(&mut w, t, x, best.largest)?;
+                    if is_word(t) {
+                        let low = w.b.sub(PLACE - own, from_member);
+                        let high = w.b.and(key[0], !PLACE);
+                        key = vec![w.b.generic(Gen::Or.of(Type::B32), &[high.into(), low.into()])];
+                    } else if shape.search != Search::Sieve {
+                        key.insert(0, w.b.sub(u32::MAX - own, from_member));
+                    }
+                    key
+                }
+            };
             if let Some(mask) = inside {
                 key = key.into_iter().map(|x| w.b.select(mask, x, 0u32)).collect();
             }

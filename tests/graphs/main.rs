@@ -7,6 +7,7 @@ mod as_exported;
 mod attention;
 mod device_models;
 mod device_random;
+mod extremes;
 mod fusion;
 mod hostile;
 mod inference;

@@ -135,31 +135,3 @@ fn packed_weights_are_widened() {
         close(&got.to_f64(), &want, 1e-5, "packed");
     }
 }
-
-/// Bytes of dense lines are compared together with their places: of equal ones the first counts, or the last.
-#[test]
-fn places_of_extreme_bytes() {
-    for (dtype, low, high) in [(DType::I8, -128, 127), (DType::U8, 0, 255)] {
-        for (op, last) in [("ArgMax", 0), ("ArgMax", 1), ("ArgMin", 0), ("ArgMin", 1)] {
-            for (lines, length) in [(5, 8), (3, 12), (7, 100), (2, 4100), (1, 1 << 17)] {
-                // Few different bytes, all of them the least or the largest, and any.
-                for (from, many) in [(low, 1), (high, 1), (low, 3), (high - 2, 3), (low, 256)] {
-                    let mut b = Builder::new(21, length as u64);
-                    let list: Vec<i64> = (0..lines * length).map(|_| from + b.below(many) as i64).collect();
-                    let x = b.input_of(HostTensor::from_ints(dtype, &[lines, length], &list));
-                    let y = b.node(op, &[&x], &[("axis", int(1)), ("select_last_index", int(last))]);
-                    finish(&mut b, "", &[y]);
-                    let what = format!("{op} of {dtype}, {lines} lines of {length}, {many} from {from}, {last}");
-                    let got = outputs(&b, &what, 0.0).remove(0).to_i64();
-                    let place = |line: &[i64]| {
-                        let best = if op == "ArgMax" { line.iter().max() } else { line.iter().min() };
-                        let mut at = line.iter().enumerate().filter(|x| Some(x.1) == best).map(|x| x.0 as i64);
-                        if last == 1 { at.next_back() } else { at.next() }
-                    };
-                    let want: Vec<i64> = list.chunks(length).filter_map(place).collect();
-                    assert_eq!(got, want, "{what}");
-                }
-            }
-        }
-    }
-}
