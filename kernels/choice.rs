@@ -7,9 +7,11 @@
 //! are divided in equal shares ([`divided`](super::divided)). A [`Tuning`] may know better.
 
 mod estimate;
+mod gathered;
 mod lines;
 
 pub(super) use estimate::{Machine, has_matrix_shadow, lds_answer, multiply_add};
+pub(super) use gathered::{Gathered, Reach};
 
 use super::divided::Shares;
 use super::error::{Reason, Res};
@@ -61,6 +63,8 @@ pub(super) struct Extents {
     pub sparse: Option<usize>,
     /// Both operands have a scale for each 32 elements along k.
     pub scaled: bool,
+    /// How the right operand is gathered, if it is.
+    pub gathered: Option<Gathered>,
 }
 
 /// Elements of an operand that a load takes at most: where lines may be followed by others', and where they end.
@@ -205,17 +209,17 @@ fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile,
 
 /// All ways to multiply a product.
 fn timed(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
-    ways(machine, tiles(machine, types, e, min_n), e, min_n)
+    ways(machine, tiles(machine, types, e, min_n), e)
 }
 
 /// All ways to multiply a product with some tiles.
-fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> Vec<Timed> {
+fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents) -> Vec<Timed> {
     let of = |(tile, round): (Tile, Round)| {
-        let whole = machine.time(e, (&tile, &round), min_n, 1);
-        let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
+        let whole = machine.time(e, (&tile, &round), 1);
+        let shared = machine.shared(e, (&tile, &round)).map(|(clocks, split)| (clocks / WORTH, split));
         let worth = if is_narrow(&tile) { WORTH_DIVIDING } else { 1.0 };
-        let divided = match min_n {
-            1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
+        let divided = match e.gathered {
+            None => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
             _ => None,
         };
         [Some(whole), shared, divided].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))
@@ -239,7 +243,7 @@ pub(super) fn quickest(
 ) -> Res<(f64, Tile, Split)> {
     let machine = Machine::of(target);
     let all = match tuned(tuning, target, &types, e) {
-        Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, 1), e, 1)?,
+        Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, 1), e)?,
         None => timed(&machine, types, e, 1),
     };
     let all = all.into_iter().filter_map(|(clocks, tile, split)| Some((clocks + more(&tile, &split)?, tile, split)));
@@ -273,7 +277,7 @@ pub(super) struct Method {
 impl Method {
     /// All ways to compute it.
     fn ways(self, machine: &Machine) -> Vec<Timed> {
-        ways(machine, self.tiles, &self.extents, 1)
+        ways(machine, self.tiles, &self.extents)
     }
 }
 
@@ -290,9 +294,9 @@ pub(super) fn choose_among(
     let all = match tuned(tuning, target, &types, e) {
         Some(tuned) if tuned.way == Way::Winograd => {
             let Method { tiles, extents } = method.ok_or(Reason::from(tuned))?;
-            as_tuned(&machine, tuned, tiles, &extents, 1)?
+            as_tuned(&machine, tuned, tiles, &extents)?
         }
-        Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, min_n), e, min_n)?,
+        Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, min_n), e)?,
         None => match method {
             Some(method) if tuning.winograd() == When::Always => method.ways(&machine),
             method => {
@@ -305,13 +309,13 @@ pub(super) fn choose_among(
 }
 
 /// The forms of a tile that a tuning asks for.
-fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> Res<Vec<Timed>> {
+fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Extents) -> Res<Vec<Timed>> {
     let all = tiles.into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile && way(t) == tuned.way);
     let of = |(tile, round): (Tile, Round)| {
         if tuned.parts == EQUAL_SHARES {
             return machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks, tile, split));
         }
-        let (clocks, split) = machine.time(e, (&tile, &round), min_n, tuned.parts as usize);
+        let (clocks, split) = machine.time(e, (&tile, &round), tuned.parts as usize);
         (split.count == tuned.parts && clocks.is_finite()).then_some((clocks, tile, split))
     };
     let found: Vec<Timed> = all.filter_map(of).collect();

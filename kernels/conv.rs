@@ -11,7 +11,7 @@
 //! Convolutions that are added up are multiplied one after the other into the same sums, each with a loader and a loop of its
 //! own; where the depth is shared among workgroups each sums its part of every one of them.
 
-use super::choice::{self, Considered, Extents, Together};
+use super::choice::{self, Considered, Extents, Gathered, Reach, Together};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
@@ -67,6 +67,35 @@ impl<'a> Term<'a> {
         point && x.dims[2..] == out.dims[2..] && x.is_inner_dense(x.rank() - 2)
     }
 
+    /// The window reaches past the input.
+    fn is_padded(self, cx: &Cx) -> bool {
+        let (x, out) = (self.x(cx), &cx.step.output.view.dims[2..]);
+        (0..out.len()).any(|d| self.window.pads[d] > 0 || reaches_past(self.window, d, out[d], x.dims[d + 2]))
+    }
+
+    /// Its windows are points, none of them outside of the input.
+    fn has_points(self, cx: &Cx) -> bool {
+        self.window.kernel.iter().all(|k| *k == 1) && !self.is_padded(cx)
+    }
+
+    /// How its columns are gathered.
+    fn gathered(self, cx: &Cx) -> Gathered {
+        let (x, out, window) = (self.x(cx), &cx.step.output.view.dims[2..], self.window);
+        let last = out.len() - 1;
+        // The direction above lines, of which an image of one dimension has one.
+        let above = last.checked_sub(1);
+        let pitch = above.map_or(x.dims[last + 2], |d| x.strides[d + 2].unsigned_abs() as usize);
+        let over = |d: usize| (window.kernel[d] - 1) * window.dilations[d] + 1;
+        let reach = Reach {
+            line: out[last],
+            steps: [window.strides[last], above.map_or(1, |d| window.strides[d]) * pitch],
+            pitch,
+            window: [above.map_or(1, over), over(last)],
+            taps: window.kernel.iter().product(),
+        };
+        Gathered { table: !self.has_points(cx), reach: (x.strides[last + 2] == 1).then_some(reach) }
+    }
+
     fn has_constant_weights(self, cx: &Cx) -> bool {
         matches!(cx.graph.tensor(cx.step.inputs[self.weights()].tensor).role, Role::Constant(_))
     }
@@ -107,7 +136,7 @@ impl Columns {
             let (e, least) = (columns.extents(cx, conv), columns.least_width(cx, conv));
             choice::candidates(cx.target, types, &e, least, None).candidates.first().map_or(f64::MAX, |c| c.clocks)
         };
-        if clocks(Columns::Images) < clocks(Columns::Image) { Columns::Images } else { Columns::Image }
+        if clocks(Columns::Images) < WORTH_MERGING * clocks(Columns::Image) { Columns::Images } else { Columns::Image }
     }
 
     /// The image is the right operand as it is, with lines of whole words: what [`Extents::lines`] asks for, since weights are packed.
@@ -174,6 +203,7 @@ impl Columns {
             sparse: None,
             scaled: false,
             lines: self.has_lines(cx, conv),
+            gathered: (self.least_width(cx, conv) > 1).then(|| terms[0].gathered(cx)),
         }
     }
 
@@ -183,6 +213,9 @@ impl Columns {
         if dense { 1 } else { cx.target.info().wave_size }
     }
 }
+
+/// Images are put together where that takes so much less: both are estimates, and their lines are no longer whole.
+const WORTH_MERGING: f64 = 0.9;
 
 /// So many input channels may be too many for a workitem.
 const LONG: usize = 16;
@@ -551,14 +584,13 @@ fn gather_loader(
     let out_dims = &cx.step.output.view.dims[2..];
     let n = out_dims.len();
     let size = i64::from(tile.types.stored_bytes());
-    let masked = (0..n).any(|d| window.pads[d] > 0 || reaches_past(window, d, out_dims[d], x.dims[d + 2]))
-        || depth != part.split.span() as usize;
+    let masked = term.is_padded(cx) || depth != part.split.span() as usize;
     // The window's corner may lie before the input. Shifting the buffer's base back by as much keeps all offsets
     // positive; what lies before the tensor is masked out and never read.
     let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * size).sum();
     let buf = w.buffer(cx, input)?;
     let buf = shifted(w, buf, shift as u32, cx.reach(input) as u32);
-    let along = if !masked && window.kernel.iter().all(|k| *k == 1) {
+    let along = if !masked && term.has_points(cx) {
         loader::Depth::Even((x.strides[1] * size) as u32)
     } else {
         // Reads ahead of the end may touch two tiles more.

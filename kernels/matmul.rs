@@ -53,6 +53,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         transposed,
         loads: [0, 1].map(|i| loads(cx, i, along[i], k)),
         scaled: scaled(cx).is_some(),
+        gathered: None,
         lines: along.into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
 }

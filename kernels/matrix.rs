@@ -171,7 +171,7 @@ pub(super) fn candidates(
             };
             let of_cells = |o: usize, width: u32| match tile.is_transposed(o) {
                 true => Layout::deep(&tile, width).bytes(tile.k),
-                false => Layout::most(&tile.of_operand(o), width),
+                false => e.lds(&tile.of_operand(o), o, width),
             };
             let one = operands.map(|(o, width)| of_cells(o, width) + of_words(o, width)).sum::<u32>();
             let lds_bytes = target.info().lds_bytes;
@@ -290,7 +290,8 @@ fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
 /// Registers of a workitem for what it loads of a tile by loads of so many elements at most: each has one at least.
 fn loaded_words(tile: &Tile, e: &Extents, together: impl Fn(Together) -> u32) -> u32 {
     let widths = loaded_widths(tile, e);
-    let bytes = |o: usize| tile.types.bytes().max(4 / together(e.loads[o]).clamp(1, 4));
+    let of_loads = |o: usize| if e.gathers(o) { 1 } else { together(e.loads[o]).clamp(1, 4) };
+    let bytes = |o: usize| tile.types.bytes().max(4 / of_loads(o));
     let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k * bytes(o)).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
     (cells / 4 + words) / tile.threads()

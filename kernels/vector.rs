@@ -1,7 +1,7 @@
 //! Tiles of plain multiply-adds, or of dot products, of which each workitem owns some rows and columns.
 
 use super::choice::{Ending, Extents, Machine, Round, Together, multiply_add};
-use super::tile::{Form, Layout, Tile, Types};
+use super::tile::{Form, Tile, Types};
 use crate::mir::dot_instruction;
 use barewave_isa::{Op, Target};
 
@@ -61,11 +61,12 @@ pub(super) fn candidates(
         let reads = f64::from(threads * (tm + tn)) * bytes / machine.lds;
         let moves = f64::from(t.m + t.n) * bytes / 16.0;
         let dwords = types.bytes().div_ceil(4);
-        let vgprs =
-            tm * tn * sum + 2 * (tm + tn) * dwords + (t.m + t.n) * t.k * types.stored_bytes() / 4 / threads + 16;
+        let bytes_of = |o: usize| if e.gathers(o) { types.stored_bytes().max(4) } else { types.stored_bytes() };
+        let loaded = (t.m * bytes_of(0) + t.n * bytes_of(1)) * t.k / 4 / threads;
+        let vgprs = tm * tn * sum + 2 * (tm + tn) * dwords + loaded + 16;
         let deeper = f64::from(t.k / (LEAST * run) - 1) * DEEPER;
         let products = f64::from(waves * tm * tn) * product * (1.0 + deeper);
-        let lds = 2 * (Layout::most(&t, t.m) + Layout::most(&t, t.n));
+        let lds = 2 * (e.lds(&t, 0, t.m) + e.lds(&t, 1, t.n));
         let loaded = machine.loaded(&t, e);
         let (spread, meetings) = (false, 1);
         (

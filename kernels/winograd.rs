@@ -185,6 +185,7 @@ fn extents(cx: &Cx) -> Extents {
         transposed: [false; 2],
         sparse: None,
         scaled: false,
+        gathered: None,
         loads: [Together::ANY; 2],
         lines: false,
     }

@@ -559,6 +559,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             transposed: [false; 2],
             sparse: None,
             scaled: false,
+            gathered: None,
             loads: [choice::Together::ANY; 2],
             lines: false,
         };

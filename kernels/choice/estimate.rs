@@ -4,7 +4,7 @@
 //! with some tiles divided in equal shares ([`Machine::divided`]). All constants are fitted or counted, as they say.
 
 use super::lines::{Lines, Side, rounds_kept};
-use super::{Extents, Round, Split};
+use super::{Extents, Gathered, Round, Split};
 use crate::kernels::divided::Shares;
 use crate::kernels::matmul;
 use crate::kernels::matrix::MatrixForm;
@@ -40,11 +40,6 @@ const SEEN_FULL: f64 = 0.02;
 
 /// Cycles that moves take where they are not spread, over what their bytes would: lanes read the same from LDS. Fitted.
 const SHARED_READS: f64 = 0.8;
-
-/// Instructions of a lane for an element that it gathers: its place, and whether it is in the image; and cycles of a round of a
-/// workgroup that is alone: places are answered before elements are asked for. Fitted.
-const GATHERED: f64 = 9.0;
-const ANSWERED_TWICE: f64 = 900.0;
 
 /// Instructions of a wave before and behind its loop, and those for each of a workitem's results: counted, and the share of
 /// them that others wait for, fitted.
@@ -308,7 +303,12 @@ impl Machine {
     /// Bytes per k that a workgroup asks of L2: see [`Machine::asked`]. Of a row that is dense along the width whole lines come, of which
     /// others have the rest.
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
-        self.asked(tile, e, |_, lines| lines)
+        let asked = self.asked(tile, e, |_, lines| lines);
+        let Some(reach) = e.gathered.and_then(|g| g.reach) else { return asked };
+        // Instead of columns that lie side by side.
+        let (bytes, columns) = (tile.types.stored_bytes(), (tile.n as usize).min(e.n));
+        let gathered = reach.bytes(columns, (bytes, self.line));
+        (asked.saturating_sub(columns as u32 * bytes) + gathered as u32).max(1)
     }
 
     /// The same of the first-level cache, which gives of a line what a load takes.
@@ -343,7 +343,7 @@ impl Machine {
     }
 
     /// How quickly workgroups go through their rounds.
-    fn pace(&self, (tile, round): (&Tile, &Round), min_n: u32) -> Pace {
+    fn pace(&self, e: &Extents, (tile, round): (&Tile, &Round)) -> Pace {
         let info = self.target.info();
         let k = f64::from(tile.k);
         // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
@@ -355,11 +355,15 @@ impl Machine {
         };
         // Whole wavefronts along n gather.
         let lanes = f64::from(info.wave_size);
-        let (gathered, twice) = match min_n > 1 {
-            true => (f64::from(tile.n) / lanes * GATHERED * self.issue, ANSWERED_TWICE),
-            false => (0.0, 0.0),
+        let (gathered, behind) = e
+            .gathered
+            .map_or((0.0, 0.0), |g| (f64::from(tile.n) / lanes * g.instructions() * self.issue, Gathered::BEHIND));
+        // Of plain multiply-adds these are for the same ALU.
+        let (beside_products, beside_moves) = match tile.form {
+            Form::Vector { .. } => (gathered, 0.0),
+            _ => (0.0, gathered),
         };
-        let (products, moves) = (round.products * k, (round.moves * read + gathered) * k);
+        let (products, moves) = ((round.products + beside_products) * k, (round.moves * read + beside_moves) * k);
         let (most, least) = (products.max(moves), products.min(moves));
         let [loaded, given] = [round.loaded, round.given].map(|bytes| f64::from(bytes) * k);
         let beside = f64::from(round.waves.min(info.simds));
@@ -378,7 +382,7 @@ impl Machine {
         let turned = tile.is_transposed(0) || tile.is_transposed(1);
         let pieces = if turned { (given - dense).max(0.0) / self.l1 } else { 0.0 };
         let alone =
-            |answer: f64| work.max(ROUND + ANSWER * answer + work / turns + pieces).max(given / self.l1) + twice;
+            |answer: f64| work.max(ROUND + ANSWER * answer + work / turns + pieces).max(given / self.l1) + behind;
         let first = match is_narrow(tile) && !round.spread {
             true if queued => FIRST_QUEUED,
             true => 0.0,
@@ -403,13 +407,13 @@ impl Machine {
     }
 
     /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
-    pub(super) fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), min_n: u32, parts: usize) -> (f64, Split) {
+    pub(super) fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), parts: usize) -> (f64, Split) {
         let rounds = e.k.div_ceil(tile.k as usize).max(1);
         let own = rounds.div_ceil(parts);
         let count = rounds.div_ceil(own);
         let results = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
         let groups = (results * count) as f64;
-        let pace = self.pace((tile, round), min_n);
+        let pace = self.pace(e, (tile, round));
         let slots = pace.slots;
         let edges = EDGES + LATENCIES * self.latency;
         // Of workgroups that run side by side whole ones are on a SIMD: seven of one wave are two behind each other, as eight are.
@@ -623,7 +627,7 @@ impl Machine {
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
             return None;
         }
-        let pace = self.pace((tile, round), 1);
+        let pace = self.pace(e, (tile, round));
         let edges = EDGES + LATENCIES * self.latency;
         // Tiles that a workgroup has something of.
         let visits = f64::from(shares.whole()) + f64::from(shares.units()) / f64::from(rounds) + 1.0;
@@ -676,12 +680,12 @@ impl Machine {
     }
 
     /// The best way to share the depth with a tile, if there is one.
-    pub(super) fn shared(&self, e: &Extents, way: (&Tile, &Round), min_n: u32) -> Option<(f64, Split)> {
+    pub(super) fn shared(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
         // Waves that share the depth have theirs on its way from the beginning.
         let sliced = matches!(way.0.form, Form::Sliced(_));
         let least = if sliced { 1 } else { LEAST_ROUNDS };
         let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(least * way.0.k as usize);
-        let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, way, min_n, parts));
+        let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, way, parts));
         let all = all.filter(|(_, split)| !sliced || split.span() as usize == e.k && split.count > 1);
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
@@ -742,6 +746,7 @@ mod tests {
             lines: false,
             sparse: None,
             scaled: false,
+            gathered: None,
         };
         // Of L2, and of the first level: 64 bytes of a line of 128 along the width; whole lines; lines along k, which a round takes whole.
         for (tile, deep, [loaded, given]) in [
