@@ -362,11 +362,28 @@ fn parts_of_other_shapes() {
     }
 }
 
-/// A Scan over a batch of nothing, whose results have no shape.
+/// A Scan over a batch of nothing, whose results have no shape, and over a larger one than that of what it carries; places for fewer caches than there are.
 #[test]
-fn rounds_of_an_empty_batch() {
+fn batches_of_other_sizes() {
+    for (batch, words) in [(0, "it runs no round"), (2, "a value of shape [0, 2] in a batch of 2")] {
+        let e = scanned(batch);
+        assert!(e.contains("Scan") && e.contains(words), "{e}");
+    }
+    for n in [0, 1, 3] {
+        let mut b = Builder::new(24, 7);
+        let (cache, update) = (b.input(&[2, 4, 8]), b.input(&[2, 1, 8]));
+        let at = b.input_of(HostTensor::from_i64(&[n], &vec![0; n]));
+        let y = b.node("TensorScatter", &[&cache, &update, &at], &[]);
+        b.output(&y);
+        let e = graph::fuse(&b.model, &Options::default()).unwrap_err().to_string();
+        assert!(e.contains(&format!("input 2 has shape [{n}], not [2]")), "{e}");
+    }
+}
+
+/// What is said of a Scan over so large a batch that carries an empty one.
+fn scanned(batch: usize) -> String {
     let mut b = Builder::new(8, 7);
-    let (sum, x) = (b.input(&[0, 2]), b.input(&[0, 3, 2]));
+    let (sum, x) = (b.input(&[0, 2]), b.input(&[batch, 3, 2]));
     let info = |name: &str| ValueInfo { name: name.into(), dtype: Some(DType::F32), shape: None };
     let next = b.node("Add", &["sum", "part"], &[]);
     let node = b.model.graph.nodes.pop().unwrap();
@@ -375,8 +392,7 @@ fn rounds_of_an_empty_batch() {
     let attributes = [("num_scan_inputs", int(1)), ("body", Attribute::Graph(Box::new(body)))];
     let y = b.node("Scan", &["", &sum, &x], &attributes);
     b.output(&y);
-    let e = graph::fuse(&b.model, &Options::default()).unwrap_err().to_string();
-    assert!(e.contains("Scan") && e.contains("it runs no round"), "{e}");
+    graph::fuse(&b.model, &Options::default()).unwrap_err().to_string()
 }
 
 /// Outputs that are declared as something else than what is computed.

@@ -280,6 +280,10 @@ pub(super) fn scan(cx: &mut Lowering<'_>) -> Res<()> {
     };
     let inputs: Vec<ValueId> = (0..given).map(|i| cx.input(i + first)).collect::<Res<_>>()?;
     let batches = if batched { cx.shape(inputs[states]).first().copied().unwrap_or(0) } else { 1 };
+    let apart = |v: &ValueId| batched && cx.shape(*v).first() != Some(&batches);
+    if let Some(v) = inputs.iter().find(|v| apart(v)) {
+        return Err(Reason::Shape(format!("a value of shape {:?} in a batch of {batches}", cx.shape(*v))));
+    }
     let mut finals: Vec<Vec<Value>> = vec![Vec::new(); states];
     let mut all: Vec<Vec<Value>> = vec![Vec::new(); results];
     let mut laid = Rounds::of(cx)?;

@@ -373,6 +373,9 @@ pub(super) fn tensor_scatter(cx: &mut Lowering<'_>) -> Res<()> {
     let starts = cx.optional(2);
     if let Some(v) = starts {
         super::gather::check_index(cx, v)?;
+        if cx.shape(v) != [shape[0]] {
+            return Err(Reason::Shape(format!("input 2 has shape {:?}, not [{}]", cx.shape(v), shape[0])));
+        }
         operands.push(cx.operand_if(v, View::is_dense));
     }
     let last = operands.len() - 1;
