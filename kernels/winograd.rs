@@ -51,8 +51,11 @@ const TILES: [[u32; 5]; 3] = [[32, 32, 4, 8, 8], [32, 16, 8, 8, 4], [16, 16, 8, 
 const PER_PATCH: f64 = 36.0;
 
 /// What a workitem's results take before and behind the loop, over those that are stored as they are: they go through LDS, are
-/// transformed, and stored in pairs. Fitted to the full model, as the next one.
-const BEHIND: u32 = 8;
+/// transformed, and stored in pairs. Fitted to the full model, as the next ones.
+const BEHIND: f64 = 8.0;
+
+/// The same over that where two instructions are issued together: a part of what the transformation adds goes in pairs.
+const BEHIND_IN_PAIRS: f64 = 0.75;
 
 /// Reads from LDS, over what their bytes take: columns of neighbouring products are in the same banks.
 const READS: f64 = 1.6;
@@ -205,8 +208,11 @@ fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
         let lds = tile_bytes(&tile).max(exchanged(&tile));
         let passes = tile.k * 2 * n / threads;
         let vgprs = tm * tn + 2 * (tm + tn) + 12 * (passes + 1) + PRODUCTS * m * k / threads + 24;
+        let pairs = machine.multiply_add(Type::F32) < machine.issue;
+        let behind = BEHIND * if pairs { BEHIND_IN_PAIRS } else { 1.0 };
         // Two halves of a patch, of twelve loads that take every other element of a line. Neighbours share the lines.
-        let (loaded, given, own) = (4 * (PRODUCTS * m + 8 * n), 4 * (PRODUCTS * m + 48 * n), BEHIND * tm * tn);
+        let (loaded, given, own) =
+            (4 * (PRODUCTS * m + 8 * n), 4 * (PRODUCTS * m + 48 * n), (behind * f64::from(tm * tn)) as u32);
         let round = Round {
             waves,
             products,
