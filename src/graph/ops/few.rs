@@ -134,18 +134,13 @@ impl Few {
             let at = coords(c);
             let own = self.target(c, &at);
             let old = self.old(c, &at, own);
-            let now = c.var(old);
             let read = |c: &mut Coder, j: Val| {
                 let at = self.with(&at, j);
                 let to = self.target(c, &at);
                 let i = place(c, &at, &self.dims);
                 [to, c.load(1, i)]
             };
-            in_turn(c, (n, TOGETHER), read, |c, _, [to, update]| {
-                let hit = c.eq(to, own);
-                how.update(c, now, update, hit);
-            });
-            let result = c.get(now);
+            let result = how.all(c, (old, own), (n, TOGETHER), read);
             c.cast(result, dtype)
         });
         (places, cx.stored_access(values))

@@ -67,12 +67,28 @@ impl Combine {
     }
 
     /// The same of a variable, where an update is for it.
-    pub(super) fn update(self, c: &mut Coder, var: Var, update: Val, hit: Val) {
+    fn update(self, c: &mut Coder, var: Var, update: Val, hit: Val) {
         let update = held(c, update);
         let old = c.get(var);
         let new = self.apply(c, old, update);
         let new = c.select(hit, new, old);
         c.set(var, new);
+    }
+
+    /// What a held value is after those of so many updates that go to its place; `read` tells where each goes and what it is.
+    pub(super) fn all(
+        self,
+        c: &mut Coder,
+        (old, place): (Val, Val),
+        turns: (usize, usize),
+        read: impl Fn(&mut Coder, Val) -> [Val; 2],
+    ) -> Val {
+        let now = c.var(old);
+        in_turn(c, turns, read, |c, _, [to, update]| {
+            let hit = c.eq(to, place);
+            self.update(c, now, update, hit);
+        });
+        c.get(now)
     }
 }
 
@@ -327,17 +343,12 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
             let place = c.place(&[row, i], &[rows, inner]);
             let old = c.load(0, place);
             let old = held(c, old);
-            let now = c.var(old);
             let update = |c: &mut Coder, u: Val| {
                 let to = target(c, 1, u);
                 let place = c.place(&[u, i], &[count, inner]);
                 [to, c.load(2, place)]
             };
-            in_turn(c, (count, TOGETHER), update, |c, _, [to, update]| {
-                let hit = c.eq(to, row);
-                how.update(c, now, update, hit);
-            });
-            let result = c.get(now);
+            let result = how.all(c, (old, row), (count, TOGETHER), update);
             c.cast(result, dtype)
         })
     };
