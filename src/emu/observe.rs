@@ -104,7 +104,7 @@ pub enum Verdict {
     /// The wave ends before it.
     End,
     /// It is one of a loop that goes on unwatched until the wave leaves it: [`Observer::before`] is called for the first
-    /// instruction outside, and again after a barrier inside.
+    /// instruction outside, and again where the wave has stopped inside.
     Through(Loop),
 }
 
@@ -116,7 +116,8 @@ pub struct Loop {
     /// Number of its last instruction.
     pub last: usize,
     /// Vector and memory instructions run too; otherwise they count as executed, without effects, and the scalar ones
-    /// alone decide how often the loop goes round.
+    /// alone decide how often the loop goes round. Nor does a wave wait for others of its workgroup then: there is nothing that
+    /// they could tell it.
     pub full: bool,
 }
 
@@ -133,13 +134,13 @@ pub trait Observer {
 /// An observer with what it takes to pass over instructions that are not for it.
 pub(crate) struct Watch<'a> {
     observer: &'a mut dyn Observer,
-    /// For each operation the first one from there on that is no vector instruction and does something.
+    /// For each operation the first one from there on that is no vector instruction, does something, and does not just meet other waves.
     scalars: Vec<usize>,
 }
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(program: &Program, observer: &'a mut dyn Observer) -> Watch<'a> {
-        let passed = |ip: usize| program.is_vector(ip) || program.is_idle(ip);
+        let passed = |ip: usize| program.is_vector(ip) || program.is_idle(ip) || program.is_meeting(ip);
         let mut next = program.ops.len();
         let mut scalars: Vec<usize> = (0..next)
             .rev()
@@ -200,7 +201,7 @@ pub(crate) fn interpret(w: &mut Wave, l: &Launch, watch: &mut Watch) -> Ctl {
             Verdict::End => return Ctl::End,
             Verdict::Run => {
                 w.count += 1;
-                let ctl = execute(w, program);
+                let ctl = execute(w, program, index);
                 w.proceed(ctl, stop)
             }
             Verdict::Through(rounds) => {
@@ -216,33 +217,44 @@ pub(crate) fn interpret(w: &mut Wave, l: &Launch, watch: &mut Watch) -> Ctl {
 }
 
 /// Executes the wave's next operation.
-fn execute(w: &mut Wave, program: &Program) -> Ctl {
-    if w.vskip && program.is_vector(w.ip) {
+fn execute(w: &mut Wave, program: &Program, ip: usize) -> Ctl {
+    if w.vskip && program.is_vector(ip) {
         return Ctl::Next;
     }
-    let op = &program.ops[w.ip];
+    let op = &program.ops[ip];
     // SAFETY: operands were resolved for waves like this one.
     unsafe { (op.run)(w, op) }
 }
 
 /// Runs a wave until it leaves a loop or stops, and says how often it jumped back.
 fn through(w: &mut Wave, program: &Program, scalars: &[usize], rounds: Loop, stop: u64) -> (Option<Ctl>, u64) {
-    let mut times = 0;
-    while (rounds.first..=rounds.last).contains(&w.ip) {
-        if !rounds.full {
-            let next = scalars[w.ip].min(rounds.last + 1);
-            w.count += (next - w.ip) as u64;
-            w.ip = next;
-            if next > rounds.last {
-                break;
-            }
+    let (mut ip, mut times) = (w.ip, 0);
+    let ctl = loop {
+        if !rounds.full && (rounds.first..=rounds.last).contains(&ip) {
+            let next = scalars[ip].min(rounds.last + 1);
+            w.count += (next - ip) as u64;
+            ip = next;
+        }
+        if !(rounds.first..=rounds.last).contains(&ip) {
+            break None;
         }
         w.count += 1;
-        let ctl = execute(w, program);
-        times += u64::from(matches!(ctl, Ctl::Jump) && w.ip == rounds.first);
-        if let Some(ctl) = w.proceed(ctl, stop) {
-            return (Some(ctl), times);
+        match execute(w, program, ip) {
+            Ctl::Next => ip += 1,
+            Ctl::Jump => {
+                ip = w.ip;
+                times += u64::from(ip == rounds.first);
+                if w.count > stop {
+                    break Some(Ctl::Yield);
+                }
+            }
+            ctl @ (Ctl::Barrier | Ctl::Yield) => {
+                ip += 1;
+                break Some(ctl);
+            }
+            ctl => break Some(ctl),
         }
-    }
-    (None, times)
+    };
+    w.ip = ip;
+    (ctl, times)
 }

@@ -7,7 +7,7 @@
 
 use super::builder::Builder;
 use super::code::Code;
-use super::exec::{flow, lane, valu};
+use super::exec::{barrier, flow, lane, valu};
 use super::lanes::Ty;
 use super::machine::Machine;
 use super::sem;
@@ -15,7 +15,7 @@ use super::strict::facts::{Facts, facts};
 use super::uop::{BRANCH, blank};
 use super::uop::{Batch, Kind, UOp};
 use super::vopd;
-use barewave_isa::action::{Action, Cross, Flow};
+use barewave_isa::action::{Action, Cross, Flow, Sync};
 use barewave_isa::matrix::MatrixOp;
 use barewave_isa::{Decoder, Mode, Op, Pipe, Raw, Target};
 use std::sync::{Arc, OnceLock};
@@ -116,10 +116,22 @@ impl Program {
         info.is_some_and(|i| !matches!(i.pipe, Pipe::Salu | Pipe::Smem | Pipe::Branch))
     }
 
+    fn action(&self, ip: usize) -> Option<&'static Action> {
+        self.code.raws.get(ip)?.as_ref().map(|r| r.op().action())
+    }
+
     /// True when executing the operation changes nothing: waits and hints.
     pub fn is_idle(&self, ip: usize) -> bool {
-        let raw = self.code.raws.get(ip).and_then(Option::as_ref);
-        raw.is_some_and(|r| matches!(r.op().action(), Action::Flow(Flow::Nothing)))
+        matches!(self.action(ip), Some(Action::Flow(Flow::Nothing)))
+    }
+
+    /// True when the operation does nothing but meet the other waves of the workgroup, or tell them of it.
+    pub fn is_meeting(&self, ip: usize) -> bool {
+        match self.action(ip) {
+            Some(Action::Sync(Sync::Barrier)) => true,
+            Some(Action::Sync(Sync::BarrierSignal | Sync::BarrierWait)) => barrier::is_of_workgroup(&self.ops[ip]),
+            _ => false,
+        }
     }
 }
 

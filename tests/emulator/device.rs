@@ -1,7 +1,7 @@
 //! The emulated device on code made by our own encoder: modifiers, faults and strict mode. Needs no other tool.
 
 use barewave::codeobj::{Abi, CodeObject, Kernel};
-use barewave::emu::observe::{AccessSpace, LaneAccess, Observer, Step, Verdict};
+use barewave::emu::observe::{AccessSpace, LaneAccess, Loop, Observer, Step, Verdict};
 use barewave::emu::{EmuDevice, Fault, FaultKind, LaunchOptions, Module};
 use barewave_isa::{Inst, ModName, Op, Operand, Regs, Target, encode, op};
 use pretty_assertions::assert_eq;
@@ -282,6 +282,75 @@ impl Observer for Places {
         Verdict::Run
     }
     fn jumped_back(&mut self, _wave: u32, _times: u64) {}
+}
+
+/// Leaves out a loop's rounds behind the first two of each wave.
+struct Shortens {
+    first: usize,
+    last: usize,
+    /// How often each wave came to the loop's beginning, and to the instruction behind it, watched.
+    seen: Vec<[u32; 2]>,
+    jumps: u64,
+}
+
+impl Observer for Shortens {
+    fn begin(&mut self, _workgroup: [u32; 3], waves: u32) {
+        self.seen = vec![[0; 2]; waves as usize];
+    }
+    fn before(&mut self, step: &Step) -> Verdict {
+        let seen = &mut self.seen[step.wave as usize];
+        seen[0] += u32::from(step.index == self.first);
+        seen[1] += u32::from(step.index == self.last + 1);
+        let within = (self.first..=self.last).contains(&step.index);
+        match within && seen[0] > 2 {
+            true => Verdict::Through(Loop { first: self.first, last: self.last, full: false }),
+            false => Verdict::Run,
+        }
+    }
+    fn jumped_back(&mut self, _wave: u32, times: u64) {
+        self.jumps += times;
+    }
+}
+
+#[test]
+fn waves_do_not_meet_in_rounds_that_are_left_out() {
+    for t in targets() {
+        let s = Setup { block: 2 * t.info().wave_size, ..setup(t) };
+        let count = Operand::Regs(Regs::s(16, 1));
+        let meet = match t.has(op::S_BARRIER) {
+            true => vec![i(op::S_BARRIER, &[], &[])],
+            false => vec![
+                i(op::S_BARRIER_SIGNAL, &[], &[Operand::Imm(-1i32 as u32 as u64)]),
+                i(op::S_BARRIER_WAIT, &[], &[imm(0xffff)]),
+            ],
+        };
+        let round = [
+            meet,
+            vec![
+                i(op::S_SUB_U32, &[count.clone()], &[count.clone(), imm(1)]),
+                i(op::S_CMP_LG_U32, &[], &[count.clone(), imm(0)]),
+            ],
+        ]
+        .concat();
+        let mut body = vec![i(op::S_MOV_B32, &[count], &[imm(50)])];
+        body.extend(round.iter().cloned());
+        body.push(i(op::S_CBRANCH_SCC1, &[], &[imm(0xffff - round.len() as u64)]));
+        // What is in front of the body.
+        let first = 1 + wait_all(t).len() + 3 + 1;
+        let last = first + round.len();
+        let mut shortens = Shortens { first, last, seen: Vec::new(), jumps: 0 };
+        let (device, module) = loaded(&s, &body);
+        let out = device.alloc(4 * s.block as u64).unwrap();
+        let kernel = module.kernel("k").unwrap();
+        let stats = device
+            .observe(&kernel, [1, 1, 1], [s.block, 1, 1], &out.to_le_bytes(), &s.options, &[0], &mut shortens)
+            .unwrap();
+        // Once more, and the wave is through: 47 rounds behind that one.
+        assert_eq!((shortens.seen, shortens.jumps), (vec![[3, 1]; 2], 94), "{t}");
+        // What was left out counts.
+        let whole = device.launch(&kernel, [1, 1, 1], [s.block, 1, 1], &out.to_le_bytes(), &s.options).unwrap();
+        assert_eq!(stats.instructions, whole.instructions, "{t}");
+    }
 }
 
 #[test]

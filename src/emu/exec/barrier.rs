@@ -24,6 +24,11 @@ fn id(w: &Wave, op: &UOp) -> i32 {
     }
 }
 
+/// A signal at the workgroup's barrier, or a wait for it.
+pub fn is_of_workgroup(op: &UOp) -> bool {
+    op.src[0].kind == Kind::Const && op.src[0].value as i16 <= 0
+}
+
 fn arrive(w: &mut Wave) {
     let n = w.index as usize;
     group(w).arrived[n] += 1;
