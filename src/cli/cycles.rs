@@ -169,8 +169,10 @@ pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Resul
             Ok::<_, NotModelled>((kernel, arguments(l, 0)?, shared.transpose()?))
         })
         .collect();
-    // A launch of each kind, and clocks that the last of those that share a result take behind everything else.
-    let recorded: Vec<Result<(Recorded, f64), NotModelled>> = different
+    // A launch of each kind, and where workgroups share a result the others of them, with the clocks that the last one takes.
+    type OfShared = Option<(Recorded, f64)>;
+    let clocks = |r: &Recorded| r.modelled(&r.in_l2()).modelled.clocks;
+    let recorded: Vec<Result<(Recorded, OfShared), NotModelled>> = different
         .par_iter()
         .zip(prepared)
         .map(|(l, prepared)| {
@@ -180,18 +182,16 @@ pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Resul
                 let recorded = barewave_timing::recorded(&device, &kernel, grid, block, args, &options, loops);
                 Ok::<_, NotModelled>(recorded.map_err(Arc::new)?)
             };
-            let Some([other, last]) = shared else { return Ok((record(l.grid, &args)?, 0.0)) };
-            // What the last ones have to do more than the others, who have just written what these add.
+            let Some([other, last]) = shared else { return Ok((record(l.grid, &args)?, None)) };
             let grid = [0, 1, 2].map(|d| l.grid[d] / l.sharing[d].max(1));
-            let clocks = |r: Recorded| r.modelled(&r.in_l2()).modelled.clocks;
             let others = || {
                 let all = record(l.grid, &args)?;
                 let others = all.part(grid).map_or_else(|| record(grid, &other), Ok)?;
-                Ok::<_, NotModelled>((all, clocks(others)))
+                Ok::<_, NotModelled>((all, others))
             };
-            let (others, last) = rayon::join(others, || record(grid, &last).map(clocks));
+            let (others, last) = rayon::join(others, || record(grid, &last).map(|r| clocks(&r)));
             let (all, others) = others?;
-            Ok((all, last? - others))
+            Ok((all, Some((others, last?))))
         })
         .collect();
     // What each launch finds in caches, in a first run and in another right behind it.
@@ -214,24 +214,33 @@ pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Resul
     };
     let keys = [0, 1].map(|run| (0..plan.launches.len()).map(|l| key(run, l)).collect::<Vec<_>>());
     let distinct: BTreeSet<(usize, Vec<Level>)> = keys.iter().flatten().flatten().cloned().collect();
-    let simulated: BTreeMap<(usize, Vec<Level>), (Modelled, Arc<[LineCost]>)> = distinct
-        .into_par_iter()
-        .filter_map(|key| {
+    let simulate = || -> BTreeMap<(usize, Vec<Level>), (Modelled, Arc<[LineCost]>)> {
+        let one = |key: (usize, Vec<Level>)| {
             let detailed = recorded[key.0].as_ref().ok()?.0.simulated(&key.1);
             let lines = detailed.lines().into();
             Some((key, (detailed.modelled, lines)))
-        })
-        .collect();
+        };
+        distinct.into_par_iter().filter_map(one).collect()
+    };
+    // What the last ones have to do more than the others, who have just written what these add.
+    let adding = || -> Vec<f64> {
+        let more = |r: &Result<(Recorded, OfShared), NotModelled>| match r {
+            Ok((_, Some((others, last)))) => last - clocks(others),
+            _ => 0.0,
+        };
+        recorded.par_iter().map(more).collect()
+    };
+    let (simulated, adding) = rayon::join(simulate, adding);
     let of = |run: usize, l: usize| -> (Result<Modelled, NotModelled>, Arc<[LineCost]>) {
         let known = kind[l].map_or(Err(NotModelled::NotAsked), |k| recorded[k].as_ref().map_err(Clone::clone));
         match (known, keys[run][l].as_ref().and_then(|k| simulated.get(k))) {
             (Err(e), _) => (Err(e), Arc::default()),
             (Ok(_), None) => (Err(NotModelled::NotAsked), Arc::default()),
-            (Ok((recorded, adding)), Some((m, lines))) => {
+            (Ok((recorded, _)), Some((m, lines))) => {
                 let mut m = m.clone();
                 recorded.find(&mut m, &found[run][l]);
-                if let (Some(chip), true) = (&chip, *adding > 0.0) {
-                    m.extend(chip, *adding);
+                if let (Some(chip), Some(more)) = (&chip, kind[l].map(|k| adding[k]).filter(|c| *c > 0.0)) {
+                    m.extend(chip, more);
                 }
                 (Ok(m), lines.clone())
             }
