@@ -198,13 +198,13 @@ fn rounds(
         let n = instrs.len();
         let issued = &outcome.issued[0];
         let half = rounds / 2;
-        let begin = |round: usize| issued[round * n].0;
+        let begin = |round: usize| issued[round * n].at();
         let clocks = (begin(rounds - 1) - begin(half)) as f64 / (rounds - 1 - half) as f64;
         let start = begin(rounds - 2);
         let marks = (0..n).map(|i| {
             let at = (rounds - 2) * n + i;
-            let (issue, stall) = issued[at];
-            let waited = if stall == Stall::None { 0 } else { issue - issued[at - 1].0 };
+            let (issue, stall) = (issued[at].at(), issued[at].why());
+            let waited = if stall == Stall::None { 0 } else { issue - issued[at - 1].at() };
             let Instr { unit, busy, latency, .. } = body[i].instr;
             Mark { address: body[i].address, issued: issue - start, waited, stall, unit, busy, latency }
         });

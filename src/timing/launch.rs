@@ -24,6 +24,7 @@ use barewave_emu::codeobj::{Family, KernelInfo};
 use barewave_emu::{EmuDevice, Fault, Kernel, LaunchOptions};
 use barewave_isa::{Occupancy, Resources, Target};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What keeps a launch from being faster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -206,9 +207,9 @@ pub struct Detailed {
     /// The summary.
     pub modelled: Modelled,
     /// Instructions of the kernel that were executed.
-    pub instrs: Vec<Instr>,
+    pub instrs: Arc<[Instr]>,
     /// Their addresses in the code object.
-    pub addresses: Vec<u64>,
+    pub addresses: Arc<[u64]>,
     /// The first workgroup's waves.
     pub waves: Vec<Trace>,
     /// The simulation of a full compute unit; its first waves are those above.
@@ -234,16 +235,16 @@ impl Detailed {
         let (Some(wave), Some(issued)) = (self.waves.first(), self.outcome.issued.first()) else { return Vec::new() };
         let mut lines: Vec<Option<(LineCost, f64)>> = vec![None; self.addresses.len()];
         let mut before = 0;
-        for ((step, weight), (at, stall)) in wave.steps.iter().zip(wave.weights()).zip(issued) {
-            let clocks = at.saturating_sub(before) as f64 * weight;
-            before = *at;
+        for ((step, weight), issued) in wave.steps.iter().zip(wave.weights()).zip(issued) {
+            let clocks = issued.at().saturating_sub(before) as f64 * weight;
+            before = issued.at();
             let address = self.addresses[step.instr as usize];
             let none = LineCost { address, executions: 0.0, clocks: 0.0, stall: Stall::None };
             let (line, longest) = lines[step.instr as usize].get_or_insert((none, 0.0));
             line.executions += weight;
             line.clocks += clocks;
             if clocks > *longest {
-                (line.stall, *longest) = (*stall, clocks);
+                (line.stall, *longest) = (issued.why(), clocks);
             }
         }
         let mut lines: Vec<LineCost> = lines.into_iter().flatten().map(|l| l.0).collect();
@@ -310,8 +311,8 @@ fn record<'c>(
 /// A launch of which workgroups were recorded, before it is said where its operands are.
 pub struct Recorded {
     chip: Chip,
-    instrs: Vec<Instr>,
-    addresses: Vec<u64>,
+    instrs: Arc<[Instr]>,
+    addresses: Arc<[u64]>,
     groups: Vec<Group>,
     grid: [u32; 3],
     occupancy: Occupancy,
@@ -374,6 +375,7 @@ pub fn recorded(
         return Err(ModelError::TooLong);
     }
     let Recorder { instrs, addresses, groups, decided, .. } = recorder;
+    let (instrs, addresses): (Arc<[Instr]>, Arc<[u64]>) = (instrs.into(), addresses.into());
     let mut approximations = approximations(&groups, decided);
     let left_out = [
         (

@@ -173,6 +173,9 @@ impl LeftOut {
         if data && i.unit == Unit::Vmem && i.writes.is_empty() {
             self.lds.overwrite();
         }
+        if !(data || loaded || read || i.writes.iter().any(holds)) {
+            return Flow::Runs;
+        }
         // Each half of a pair may compute with something else: data, or an address.
         let read = |(reads, writes): (&'i [u16], &'i [u16])| (writes, data || loaded || reads.iter().any(holds));
         let parts: SmallVec<[(&[u16], bool); 2]> = i.parts().map(read).collect();

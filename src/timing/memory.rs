@@ -112,7 +112,7 @@ impl Recent {
 fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
     let mut out = Touched::default();
     let mut caches = Recent::both(chip);
-    let weights: Vec<Vec<f64>> = waves.iter().map(Trace::touches).collect();
+    let weights: Vec<Vec<f64>> = waves.iter().map(|w| w.touches().collect()).collect();
     let longest = waves.iter().map(|w| w.steps.len()).max().unwrap_or(0);
     // Waves side by side, as barriers keep them.
     for step in 0..longest {

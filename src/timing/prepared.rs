@@ -2,6 +2,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
+use crate::record::Level;
 use crate::stall::Stall;
 use barewave_isa::Reg;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -103,6 +104,9 @@ impl Path {
     }
 }
 
+/// Where data may come from.
+const LEVELS: usize = Level::Cold as usize + 1;
+
 /// Clocks of a chip that issue asks for, as whole numbers.
 pub(crate) struct Clocks {
     /// Between two turns of a SIMD.
@@ -120,10 +124,26 @@ pub(crate) struct Clocks {
     pub(crate) vector_queue: usize,
     pub(crate) dispatch: u64,
     pub(crate) lds_latency: u64,
+    /// Until what a load asks for is there, by the [`Level`] that has it, and the same of a scalar one.
+    pub(crate) levels: [u64; LEVELS],
+    pub(crate) scalar_levels: [u64; LEVELS],
 }
 
 impl Clocks {
     fn of(c: &Chip) -> Clocks {
+        let level = |level: Level, scalar: bool| {
+            let clocks = match level {
+                Level::L1 if scalar => c.smem_hit,
+                Level::L1 => c.l1_hit,
+                Level::L2 => c.l2_hit,
+                Level::Mall if c.mall_hit > 0.0 => c.mall_hit,
+                Level::Mall | Level::Dram => c.dram,
+                Level::Cold if scalar => c.smem_cold,
+                Level::Cold => c.vmem_cold,
+            };
+            clocks as u64
+        };
+        let all = [Level::L1, Level::L2, Level::Mall, Level::Dram, Level::Cold];
         Clocks {
             turn: if c.quad_cadence() { 4 } else { 1 },
             lds_backlog: c.lds_backlog as u64,
@@ -139,33 +159,15 @@ impl Clocks {
             vector_queue: c.vector_queue as usize,
             dispatch: c.dispatch_clk as u64,
             lds_latency: c.lds_latency as u64,
+            levels: all.map(|l| level(l, false)),
+            scalar_levels: all.map(|l| level(l, true)),
         }
-    }
-}
-
-/// A part of one of the lists of [`Program`].
-#[derive(Clone, Copy)]
-pub(crate) struct Span {
-    first: u32,
-    len: u32,
-}
-
-impl Span {
-    /// Adds to a list.
-    fn add<T>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> Span {
-        let first = list.len();
-        list.extend(more);
-        Span { first: first as u32, len: (list.len() - first) as u32 }
-    }
-
-    fn of<T>(self, list: &[T]) -> &[T] {
-        &list[self.first as usize..(self.first + self.len) as usize]
     }
 }
 
 /// What is asked of an instruction again and again, in as few bytes as that takes.
 #[derive(Clone, Copy)]
-pub(crate) struct Prepared {
+pub(crate) struct Prepared<'l> {
     pub(crate) unit: Unit,
     pub(crate) path: Path,
     /// Executed by the vector ALU, transcendental and matrix unit included.
@@ -181,14 +183,17 @@ pub(crate) struct Prepared {
     pub(crate) idle: u32,
     /// Clocks behind the last scalar instruction of its wave at which it may issue (RDNA).
     pub(crate) after_scalar: Option<u32>,
-    needed: Span,
-    written: Span,
-    masks: Span,
-    waits: Span,
-    counters: Span,
+    /// Its registers, each once.
+    pub(crate) needed: &'l [Needed],
+    /// Registers whose values are interlocked.
+    pub(crate) written: &'l [Written],
+    /// Scalar registers, counted from the first one, that a vector instruction reads or a scalar one writes (RDNA).
+    pub(crate) masks: &'l [u16],
+    /// Counters that it waits for, and how much of each may be outstanding.
+    pub(crate) waits: &'l [(u8, u8)],
+    /// Counters that it increments.
+    pub(crate) counters: &'l [u8],
 }
-
-const NO_SPAN: Span = Span { first: 0, len: 0 };
 
 /// What a wave without instructions is at.
 pub(crate) const NOTHING: &Prepared = &Prepared {
@@ -204,11 +209,11 @@ pub(crate) const NOTHING: &Prepared = &Prepared {
     latency: 0,
     idle: 0,
     after_scalar: None,
-    needed: NO_SPAN,
-    written: NO_SPAN,
-    masks: NO_SPAN,
-    waits: NO_SPAN,
-    counters: NO_SPAN,
+    needed: &[],
+    written: &[],
+    masks: &[],
+    waits: &[],
+    counters: &[],
 };
 
 /// Registers of a kernel that anything may have to wait for.
@@ -231,40 +236,39 @@ impl Tracked {
     }
 }
 
-/// A kernel's instructions as the simulation reads them.
-pub(crate) struct Program {
-    pub(crate) clocks: Clocks,
-    instrs: Vec<Prepared>,
+/// What of a kernel's instructions the simulation asks for, all behind each other: parts of these are each instruction's.
+#[derive(Default)]
+pub(crate) struct Lists {
     needed: Vec<Needed>,
     written: Vec<Written>,
-    scalars: Vec<u16>,
-    /// Its registers, numbered in the order in which they are met: a wave's state is as small as its kernel.
-    numbers: FxHashMap<u16, u16>,
+    masks: Vec<u16>,
     waits: Vec<(u8, u8)>,
     counters: Vec<u8>,
+    /// How much of each belongs to each instruction.
+    lengths: Vec<[usize; 5]>,
+    /// Its registers, numbered in the order in which they are met: a wave's state is as small as its kernel.
+    numbers: FxHashMap<u16, u16>,
 }
 
-impl Program {
-    pub(crate) fn of(chip: &Chip, instrs: &[Instr]) -> Program {
-        let mut out = Program {
-            clocks: Clocks::of(chip),
-            instrs: Vec::with_capacity(instrs.len()),
+impl Lists {
+    pub(crate) fn of(chip: &Chip, instrs: &[Instr]) -> Lists {
+        let mut out = Lists {
             needed: Vec::with_capacity(8 * instrs.len()),
             written: Vec::with_capacity(4 * instrs.len()),
-            scalars: Vec::new(),
-            numbers: FxHashMap::default(),
-            waits: Vec::new(),
-            counters: Vec::new(),
+            ..Lists::default()
         };
         let tracked = Tracked::of(instrs);
         instrs.iter().for_each(|i| out.add(chip, i, &tracked));
         out
     }
 
+    fn ends(&self) -> [usize; 5] {
+        [self.needed.len(), self.written.len(), self.masks.len(), self.waits.len(), self.counters.len()]
+    }
+
     fn add(&mut self, chip: &Chip, i: &Instr, tracked: &Tracked) {
         let quad = chip.quad_cadence();
-        let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
-        let in_memory = matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem);
+        let before = self.ends();
         let first = self.needed.len();
         let mut number = |r: &u16| {
             let next = self.numbers.len() as u16;
@@ -279,33 +283,56 @@ impl Program {
                 self.needed.push(Needed { register, read, forwarded, scalar });
             }
         }
-        let needed = Span { first: first as u32, len: (self.needed.len() - first) as u32 };
-        // VCC has a path of its own.
-        let named = |r: &u16| SCALAR_REGISTERS.contains(r) && *r != Reg::VCC_LO.0 && *r != Reg::VCC_HI.0;
-        let after_scalar = match i.unit {
-            _ if quad => None,
-            Unit::Lds | Unit::Vmem | Unit::Smem => Some(chip.salu_to_memory as u32),
-            Unit::Branch => Some(chip.salu_to_branch as u32),
-            Unit::Valu if i.writes.iter().any(named) => Some(chip.salu_to_valu_scalar as u32),
-            _ => None,
-        };
+        // Loads are waited for with counters, not by interlock.
+        if !matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem) {
+            let late = |r: &u16| !quad && on_vector(i) && SCALAR_REGISTERS.contains(r);
+            self.written.extend(i.writes.iter().map(|r| Written { register: number(r), late: late(r) }));
+        }
         let scalars = |list: &[u16]| -> Vec<u16> {
             list.iter().filter(|r| SCALAR_REGISTERS.contains(r)).map(|r| r - SCALAR_REGISTERS.start).collect()
         };
-        let masks = match () {
-            () if quad => Vec::new(),
-            () if vector => scalars(&i.reads).into_iter().filter(|r| tracked.masks.contains(r)).collect(),
-            () if i.unit == Unit::Salu => scalars(&i.writes),
-            () => Vec::new(),
-        };
-        // Loads are waited for with counters, not by interlock.
-        let interlocked = i.writes.iter().filter(|_| !in_memory);
-        let late = |r: &u16| !quad && vector && SCALAR_REGISTERS.contains(r);
-        let written = interlocked.map(|r| Written { register: number(r), late: late(r) });
-        self.instrs.push(Prepared {
+        if !quad && on_vector(i) {
+            self.masks.extend(scalars(&i.reads).into_iter().filter(|r| tracked.masks.contains(r)));
+        } else if !quad && i.unit == Unit::Salu {
+            self.masks.extend(scalars(&i.writes));
+        }
+        self.waits.extend(i.waits.iter().map(|(c, most)| (*c as u8 % COUNTERS as u8, *most)));
+        self.counters.extend(i.counters.iter().map(|c| *c as u8 % COUNTERS as u8));
+        let ends = self.ends();
+        self.lengths.push([0, 1, 2, 3, 4].map(|n| ends[n] - before[n]));
+    }
+}
+
+/// The vector ALU executes it, or the transcendental or matrix unit.
+fn on_vector(i: &Instr) -> bool {
+    matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix)
+}
+
+/// A kernel's instructions as the simulation reads them.
+pub(crate) struct Program<'l> {
+    pub(crate) clocks: Clocks,
+    instrs: Vec<Prepared<'l>>,
+    /// How many registers it uses.
+    pub(crate) registers: usize,
+}
+
+impl<'l> Program<'l> {
+    /// Of these instructions, of which the lists are.
+    pub(crate) fn of(chip: &Chip, instrs: &[Instr], lists: &'l Lists) -> Program<'l> {
+        fn take<'l, T>(list: &mut &'l [T], n: usize) -> &'l [T] {
+            let (own, rest) = list.split_at(n);
+            *list = rest;
+            own
+        }
+        let quad = chip.quad_cadence();
+        let (mut needed, mut written, mut masks) = (&lists.needed[..], &lists.written[..], &lists.masks[..]);
+        let (mut waits, mut counters) = (&lists.waits[..], &lists.counters[..]);
+        // VCC has a path of its own.
+        let named = |r: &u16| SCALAR_REGISTERS.contains(r) && *r != Reg::VCC_LO.0 && *r != Reg::VCC_HI.0;
+        let prepared = |(i, n): (&Instr, &[usize; 5])| Prepared {
             unit: i.unit,
             path: Path::of(i, quad),
-            vector,
+            vector: on_vector(i),
             wide: i.wide,
             blocks_vector: i.blocks_vector,
             free: i.free,
@@ -314,46 +341,24 @@ impl Program {
             busy: i.busy,
             latency: i.latency,
             idle: i.idle,
-            after_scalar,
-            needed,
-            written: Span::add(&mut self.written, written),
-            masks: Span::add(&mut self.scalars, masks),
-            waits: Span::add(&mut self.waits, i.waits.iter().map(|(c, most)| (*c as u8 % COUNTERS as u8, *most))),
-            counters: Span::add(&mut self.counters, i.counters.iter().map(|c| *c as u8 % COUNTERS as u8)),
-        });
+            after_scalar: match i.unit {
+                _ if quad => None,
+                Unit::Lds | Unit::Vmem | Unit::Smem => Some(chip.salu_to_memory as u32),
+                Unit::Branch => Some(chip.salu_to_branch as u32),
+                Unit::Valu if i.writes.iter().any(named) => Some(chip.salu_to_valu_scalar as u32),
+                _ => None,
+            },
+            needed: take(&mut needed, n[0]),
+            written: take(&mut written, n[1]),
+            masks: take(&mut masks, n[2]),
+            waits: take(&mut waits, n[3]),
+            counters: take(&mut counters, n[4]),
+        };
+        let instrs = instrs.iter().zip(&lists.lengths).map(prepared).collect();
+        Program { clocks: Clocks::of(chip), instrs, registers: lists.numbers.len() }
     }
 
-    pub(crate) fn instr(&self, number: u32) -> &Prepared {
+    pub(crate) fn instr(&self, number: u32) -> &Prepared<'l> {
         &self.instrs[number as usize]
-    }
-
-    /// Its registers, each once.
-    pub(crate) fn needed(&self, i: &Prepared) -> &[Needed] {
-        i.needed.of(&self.needed)
-    }
-
-    /// How many registers it uses.
-    pub(crate) fn registers(&self) -> usize {
-        self.numbers.len()
-    }
-
-    /// Registers whose values are interlocked.
-    pub(crate) fn written(&self, i: &Prepared) -> &[Written] {
-        i.written.of(&self.written)
-    }
-
-    /// Scalar registers, counted from the first one, that a vector instruction reads or a scalar one writes (RDNA).
-    pub(crate) fn masks(&self, i: &Prepared) -> &[u16] {
-        i.masks.of(&self.scalars)
-    }
-
-    /// Counters that it waits for, and how much of each may be outstanding.
-    pub(crate) fn waits(&self, i: &Prepared) -> &[(u8, u8)] {
-        i.waits.of(&self.waits)
-    }
-
-    /// Counters that it increments.
-    pub(crate) fn counters(&self, i: &Prepared) -> &[u8] {
-        i.counters.of(&self.counters)
     }
 }

@@ -13,11 +13,12 @@ use crate::instr::{Instr, Unit};
 use crate::lds;
 use crate::left_out::{Flow, LeftOut};
 use crate::rounds::{self, Known};
-use crate::stretch::{Stretch, Stretches};
+use crate::stretch::{self, Stretch, Stretches};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where data comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -103,35 +104,48 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// How often each step stands for an executed instruction, left-out rounds included.
-    pub fn weights(&self) -> Vec<f64> {
-        let mut out = vec![1.0; self.steps.len()];
+    /// Steps between which nothing changes in what left-out rounds ask of them: `of` tells where something may.
+    fn pieces(&self, of: impl Fn(&Skip) -> [u32; 3]) -> Vec<(Range<u32>, f64)> {
+        let mut ends = vec![0, self.steps.len() as u32];
+        ends.extend(self.skips.iter().flat_map(of));
+        ends.sort_unstable();
+        ends.dedup();
+        ends.windows(2).map(|w| (w[0]..w[1], 1.0)).collect()
+    }
+
+    fn weighted(&self) -> Vec<(Range<u32>, f64)> {
+        let mut out = self.pieces(|s| [s.from, s.at, s.at]);
         for s in &self.skips {
             let more = s.times as f64 / f64::from(s.rounds.max(1));
-            out[s.from as usize..s.at as usize].iter_mut().for_each(|w| *w += *w * more);
+            within(&mut out, s.from..s.at).for_each(|w| *w += *w * more);
         }
         out
     }
 
+    /// How often each step stands for an executed instruction, left-out rounds included.
+    pub fn weights(&self) -> impl Iterator<Item = f64> + use<> {
+        each(self.weighted())
+    }
+
     /// How often the cache lines of each step's access stand for those of an executed instruction; 0 where others do.
-    pub fn touches(&self) -> Vec<f64> {
-        let mut out = vec![1.0; self.steps.len()];
+    pub fn touches(&self) -> impl Iterator<Item = f64> + use<> {
+        let mut out = self.pieces(|s| [s.touching.start, s.touching.end, s.at]);
         for s in &self.skips {
             let later = f64::from(s.at - s.touching.end) / f64::from(s.at - s.from).max(1.0);
             let more = s.times as f64 / f64::from(s.rounds.max(1)) + later;
-            out[s.touching.start as usize..s.touching.end as usize].iter_mut().for_each(|w| *w += more);
-            out[s.touching.end as usize..s.at as usize].fill(0.0);
+            within(&mut out, s.touching.clone()).for_each(|w| *w += more);
+            within(&mut out, s.touching.end..s.at).for_each(|w| *w = 0.0);
         }
-        out
+        each(out)
     }
 
     /// Instructions executed.
     pub fn executed(&self) -> f64 {
-        self.weights().iter().sum::<f64>() + self.unseen
+        self.weighted().iter().map(|(steps, w)| steps.len() as f64 * w).sum::<f64>() + self.unseen
     }
 
-    /// The same without the steps that make no access.
-    fn thinned(mut self) -> Trace {
+    /// The same without the steps that make no access, and the memory of all of them.
+    fn thinned(mut self) -> (Trace, Vec<Step>) {
         let executed = self.executed();
         let kept = |n: &mut u32, s: &Step| {
             let before = *n;
@@ -144,11 +158,22 @@ impl Trace {
         for s in &mut self.skips {
             (s.at, s.from, s.touching) = (at(s.at), at(s.from), at(s.touching.start)..at(s.touching.end));
         }
-        self.steps.retain(|s| s.access.is_some());
+        let steps = self.steps.iter().filter(|s| s.access.is_some()).copied().collect();
+        let mut memory = std::mem::replace(&mut self.steps, steps);
+        memory.clear();
         self.unseen = 0.0;
         self.unseen = executed - self.executed();
-        self
+        (self, memory)
     }
+}
+
+/// What belongs to pieces within some steps, at the ends of which pieces end.
+fn within(pieces: &mut [(Range<u32>, f64)], steps: Range<u32>) -> impl Iterator<Item = &mut f64> {
+    pieces.iter_mut().filter(move |(p, _)| steps.start <= p.start && p.end <= steps.end).map(|(_, w)| w)
+}
+
+fn each(pieces: Vec<(Range<u32>, f64)>) -> impl Iterator<Item = f64> {
+    pieces.into_iter().flat_map(|(steps, w)| std::iter::repeat_n(w, steps.len()))
 }
 
 /// Equal rounds in a row after which a loop is cut short.
@@ -209,9 +234,9 @@ pub struct Group {
     /// Its coordinates.
     pub workgroup: [u32; 3],
     /// Its waves.
-    pub waves: Vec<Trace>,
+    pub waves: Arc<[Trace]>,
     /// Lines that it loads, and that it stores.
-    pub lines: [FxHashSet<u64>; 2],
+    pub lines: Arc<[FxHashSet<u64>; 2]>,
     /// Lines that it asks for.
     pub requested: f64,
     /// Instructions that its waves execute.
@@ -223,18 +248,17 @@ impl Group {
     pub fn new(workgroup: [u32; 3], waves: Vec<Trace>, instrs: &[Instr]) -> Group {
         let (mut lines, mut requested, mut executed): ([FxHashSet<u64>; 2], f64, f64) = Default::default();
         for w in &waves {
-            let (touches, weights) = (w.touches(), w.weights());
-            executed += weights.iter().sum::<f64>() + w.unseen;
-            for (n, s) in w.steps.iter().enumerate() {
+            executed += w.executed();
+            for ((s, weight), touches) in w.steps.iter().zip(w.weights()).zip(w.touches()) {
                 let Some(a) = s.access.filter(|_| instrs[s.instr as usize].moves_data) else { continue };
                 let a = &w.accesses[a as usize];
-                requested += weights[n] * a.lines.len() as f64;
-                if touches[n] > 0.0 {
+                requested += weight * a.lines.len() as f64;
+                if touches > 0.0 {
                     lines[usize::from(a.store)].extend(&a.lines);
                 }
             }
         }
-        Group { workgroup, waves, lines, requested, executed }
+        Group { workgroup, waves: waves.into(), lines: lines.into(), requested, executed }
     }
 }
 
@@ -252,8 +276,8 @@ pub struct Recorder<'a> {
     known: Vec<Option<u32>>,
     touched: Vec<LaneAccess>,
     current: Vec<Recorded>,
-    /// Memory for the next workgroup's.
-    spare: Vec<Vec<usize>>,
+    /// Memory for the next workgroup's steps and their numbers.
+    spare: Vec<(Vec<Step>, Vec<usize>)>,
     /// Rounds of loops that were cut short in the first workgroup, by wave.
     cut: Vec<Vec<Vec<usize>>>,
     /// Clocks of accesses to LDS by their pattern.
@@ -325,9 +349,10 @@ impl<'a> Recorder<'a> {
             for mut r in std::mem::take(&mut self.current) {
                 close(&mut r);
                 r.indices.clear();
-                self.spare.push(r.indices);
                 // Of the others only where they go counts.
-                waves.push(if self.groups.is_empty() { r.trace } else { r.trace.thinned() });
+                let (trace, memory) = if self.groups.is_empty() { (r.trace, Vec::new()) } else { r.trace.thinned() };
+                self.spare.push((memory, r.indices));
+                waves.push(trace);
                 if self.groups.is_empty() {
                     self.cut.push(r.cut);
                 }
@@ -360,12 +385,15 @@ impl<'a> Recorder<'a> {
     }
 
     /// Records the stretch of code that a wave is at, if it is at one: its end.
-    fn pass(&mut self, step: &Executed, wave: usize) -> Option<usize> {
+    fn pass(&mut self, step: &Executed, instr: u32, wave: usize) -> Option<usize> {
         let (first, exec) = (step.index, step.exec());
         let left_out = self.left_out.as_mut()?;
+        let conflicts = self.groups.is_empty();
+        if !stretch::passes(&self.instrs[instr as usize], wave, conflicts, left_out) {
+            return None;
+        }
         if !self.stretches.pass(first, wave, exec, left_out) {
             let mut new = Stretch::at(first, wave, exec, left_out)?;
-            let conflicts = self.groups.is_empty();
             for index in first.. {
                 let known = self.known.get(index).copied().flatten();
                 let Some(n) = known.or_else(|| self.meet(step, index)) else { break };
@@ -373,9 +401,6 @@ impl<'a> Recorder<'a> {
                 if !new.add(n, &self.instrs[n as usize], wave, conflicts, left_out) {
                     break;
                 }
-            }
-            if new.steps.is_empty() {
-                return None;
             }
             self.stretches.keep(new, wave, self.left_out.as_ref()?);
         }
@@ -496,9 +521,9 @@ impl Observer for Recorder<'_> {
         let recorded = |wave: usize| {
             let mut out = Recorded::default();
             if let Some(w) = like.get(wave) {
-                out.trace.steps.reserve_exact(w.steps.len());
                 out.cut = self.cut.get(wave).cloned().unwrap_or_default();
-                out.indices = self.spare.pop().unwrap_or_default();
+                (out.trace.steps, out.indices) = self.spare.pop().unwrap_or_default();
+                out.trace.steps.reserve(w.steps.len());
                 out.indices.reserve(w.steps.len());
             }
             out
@@ -576,7 +601,7 @@ impl Observer for Recorder<'_> {
             self.too_long = true;
             return Verdict::End;
         }
-        if let Some(end) = self.pass(step, wave) {
+        if let Some(end) = self.pass(step, n, wave) {
             return Verdict::Through(observe::Loop { first: step.index, last: end - 1, full: false });
         }
         let access = self.access(step, n);
@@ -638,7 +663,7 @@ mod tests {
         let touched = |t: &Trace| -> Vec<(u32, f64)> {
             t.steps.iter().zip(t.touches()).filter_map(|(s, w)| Some((s.access?, w))).collect()
         };
-        let thin = whole.clone().thinned();
+        let thin = whole.clone().thinned().0;
         assert_eq!(thin.steps.len(), 5);
         assert_eq!(touched(&thin), touched(&whole));
         assert_eq!((thin.executed(), whole.executed()), (59.0, 59.0));

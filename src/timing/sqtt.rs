@@ -451,18 +451,18 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
     for ((((result, hardware), model), shown), first) in
         out.iter_mut().zip(&times).zip(&outcome.issued).zip(&shown).zip(&first)
     {
-        let model: Vec<_> = model.iter().zip(shown).filter(|(_, shown)| **shown).map(|(m, _)| *m).collect();
+        let model: Vec<_> = model.iter().zip(shown).filter(|(_, shown)| **shown).map(|(m, _)| m.at()).collect();
         let pairs = hardware.windows(2).zip(model.windows(2)).zip(first.iter().skip(1));
         result.intervals.extend(pairs.map(|((h, m), (first_touch, waits_for))| Interval {
             text: h[1].1.clone(),
             measured: h[1].0.saturating_sub(h[0].0),
-            modelled: m[1].0.saturating_sub(m[0].0),
+            modelled: m[1].saturating_sub(m[0]),
             first_touch: *first_touch,
             waits_for: *waits_for,
         }));
         let span = |first: Option<u64>, last: Option<u64>| last.zip(first).map_or(0, |(l, f)| l.saturating_sub(f));
         result.measured = span(hardware.first().map(|h| h.0), hardware.last().map(|h| h.0));
-        result.modelled = span(model.first().map(|m| m.0), model.last().map(|m| m.0));
+        result.modelled = span(model.first().copied(), model.last().copied());
     }
     Ok(out)
 }

@@ -52,3 +52,23 @@ pub(crate) const STALLS: [Stall; 9] = [
     Stall::Memory,
     Stall::Barrier,
 ];
+
+/// When an instruction was issued, and why not earlier, in one word: a simulation keeps one for each that it goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Issued(u64);
+
+impl Issued {
+    pub(crate) fn new(at: u64, why: Stall) -> Issued {
+        Issued(at << 4 | why as u64)
+    }
+
+    /// The clock.
+    pub fn at(self) -> u64 {
+        self.0 >> 4
+    }
+
+    /// Why not earlier.
+    pub fn why(self) -> Stall {
+        STALLS[(self.0 & 15) as usize]
+    }
+}

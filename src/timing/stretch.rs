@@ -35,24 +35,28 @@ impl Stretch {
         self.first..self.first + self.steps.len()
     }
 
-    /// Follows the wave through one more instruction with a number among those that were met, unless something of it has to be seen: also its conflicts in LDS,
-    /// where these are asked for.
+    /// Follows the wave through one more instruction with a number among those that were met, unless something of it has to be seen ([`passes`]).
     pub(crate) fn add(&mut self, instr: u32, i: &Instr, wave: usize, conflicts: bool, left_out: &mut LeftOut) -> bool {
-        let masks = |r: &u16| matches!(Reg(*r), Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0);
-        let passes = match i.unit {
-            _ if i.indirect || i.meeting.is_some() || i.writes.iter().any(masks) => false,
-            Unit::Salu | Unit::Internal => true,
-            Unit::Branch => i.hint,
-            Unit::Valu | Unit::Trans | Unit::Matrix => left_out.skips(wave, i),
-            Unit::Lds => !conflicts && left_out.skips(wave, i),
-            Unit::Smem | Unit::Vmem | Unit::Export => false,
-        };
+        let passes = passes(i, wave, conflicts, left_out);
         if passes {
             left_out.follow(wave, i, self.exec, &[], || &[]);
             self.loads |= i.unit == Unit::Lds;
             self.steps.push(Step { instr, access: None, jumped: false });
         }
         passes
+    }
+}
+
+/// Nothing of an instruction that a wave is at has to be seen: also not its conflicts in LDS, where these are asked for.
+pub(crate) fn passes(i: &Instr, wave: usize, conflicts: bool, left_out: &LeftOut) -> bool {
+    let masks = |r: &u16| matches!(Reg(*r), Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0);
+    match i.unit {
+        Unit::Smem | Unit::Vmem | Unit::Export => false,
+        _ if i.indirect || i.meeting.is_some() || i.writes.iter().any(masks) => false,
+        Unit::Salu | Unit::Internal => true,
+        Unit::Branch => i.hint,
+        Unit::Valu | Unit::Trans | Unit::Matrix => left_out.skips(wave, i),
+        Unit::Lds => !conflicts && left_out.skips(wave, i),
     }
 }
 

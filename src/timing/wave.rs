@@ -20,9 +20,9 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
-use crate::prepared::{COUNTERS, NOTHING, PATHS, Path, Prepared, Program, Ready, SCALARS};
+use crate::prepared::{COUNTERS, Clocks, Lists, NOTHING, PATHS, Path, Prepared, Program, Ready, SCALARS};
 use crate::record::{Access, Level, Trace};
-use crate::stall::{STALLS, Stall};
+use crate::stall::{Issued, STALLS, Stall};
 use crate::turn::{NOBODY, Turn, Until, Waiting, wave_of};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -53,7 +53,7 @@ pub struct Outcome {
     /// Clocks of each unit that it was busy, over all SIMDs, rounds that were left out included; by its number.
     busy: [f64; UNITS],
     /// For each wave (groups in order): when each step of its trace was issued, and why not earlier.
-    pub issued: Vec<Vec<(u64, Stall)>>,
+    pub issued: Vec<Vec<Issued>>,
     /// For each wave: when it ended, with the rounds that were left out.
     pub ended: Vec<u64>,
     /// Clocks that waves stood still, by the reason's number.
@@ -84,7 +84,7 @@ const UNITS: usize = Unit::Internal as usize + 1;
 struct Wave<'a> {
     trace: &'a Trace,
     /// Its next instruction, as soon as it waits for its turn.
-    instr: &'a Prepared,
+    instr: &'a Prepared<'a>,
     group: usize,
     simd: usize,
     /// Next step.
@@ -103,7 +103,7 @@ struct Wave<'a> {
     last_scalar: Option<u64>,
     /// Completion times of what each counter counts, in order of issue, and whether it is memory.
     outstanding: [Vec<(u64, bool)>; COUNTERS],
-    issued: Vec<(u64, Stall)>,
+    issued: Vec<Issued>,
     extra: u64,
     /// What rounds that were left out have added.
     added: Vec<Added>,
@@ -165,28 +165,34 @@ struct Phase {
     waiting: Vec<usize>,
 }
 
+/// What SIMDs share.
 #[derive(Clone)]
-struct Unitary<'a> {
-    chip: &'a Chip,
-    quad: bool,
-    program: &'a Program,
-    waves: Vec<Wave<'a>>,
-    simds: Vec<Simd>,
+struct Shared {
     /// LDS ports: one per pair of SIMDs.
     ports: Vec<u64>,
     /// Ports to memory: one per compute unit.
     memory: Vec<u64>,
     scalar: u64,
+    /// Clocks of each unit that it was busy with what is simulated.
+    busy: [u64; UNITS],
+    stalls: [u64; STALLS.len()],
+}
+
+#[derive(Clone)]
+struct Unitary<'a> {
+    quad: bool,
+    program: &'a Program<'a>,
+    waves: Vec<Wave<'a>>,
+    simds: Vec<Simd>,
+    shared: Shared,
     /// When lines of code are in the instruction cache.
     code: FxHashMap<u32, u64>,
     phases: Vec<Vec<Phase>>,
     alive: Vec<usize>,
     /// First workgroup that has no place yet.
     queued: usize,
-    /// Clocks of each unit that it was busy with what is simulated, and with rounds that were left out.
-    busy: [u64; UNITS],
+    /// Clocks of each unit that it was busy with rounds that were left out.
     busy_more: [f64; UNITS],
-    stalls: [u64; STALLS.len()],
     barrier: u64,
     /// Instructions that an older wave may be ahead, as a number of bits.
     ahead: u32,
@@ -201,7 +207,8 @@ struct Unitary<'a> {
 
 /// Simulates resident workgroups of one compute unit, or of a work group processor.
 pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
-    let program = Program::of(chip, what.instrs);
+    let lists = Lists::of(chip, what.instrs);
+    let program = Program::of(chip, what.instrs, &lists);
     let mut all = Unitary::new(chip, what, &program);
     all.run(false);
     all.outcome()
@@ -209,7 +216,8 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
 
 /// The same without the queue, and the clocks with it: until the first workgroup ends these are one simulation.
 pub fn simulate_apart(chip: &Chip, what: &Resident) -> (Outcome, u64) {
-    let program = Program::of(chip, what.instrs);
+    let lists = Lists::of(chip, what.instrs);
+    let program = Program::of(chip, what.instrs, &lists);
     let mut all = Unitary::new(chip, what, &program);
     let ended = all.run(true);
     let mut alone = all.clone();
@@ -222,8 +230,120 @@ pub fn simulate_apart(chip: &Chip, what: &Resident) -> (Outcome, u64) {
     (alone.outcome(), all.outcome().clocks)
 }
 
+impl Simd {
+    /// It has issued on a path that is its own: finds when those that this touches are free.
+    fn find_free(&mut self, path: Path, shared: &Shared) {
+        match path {
+            Path::Queue | Path::Special => {
+                self.free[Path::Queue as usize] = self.issued;
+                self.free[Path::Special as usize] = self.issued.max(self.trans);
+            }
+            Path::Vector | Path::Matrix => {
+                self.free[Path::Vector as usize] = self.valu;
+                self.free[Path::Matrix as usize] = self.valu.max(self.matrix);
+            }
+            Path::Salu => {
+                self.free[Path::Salu as usize] = self.salu;
+                self.free[Path::Smem as usize] = self.salu.max(shared.scalar);
+            }
+            Path::Branch => self.free[Path::Branch as usize] = self.branch,
+            Path::Smem | Path::Lds | Path::Vmem | Path::Free => {}
+        }
+    }
+}
+
+impl Shared {
+    /// Puts a wave's instruction into the queue of an RDNA SIMD's vector ALU; when its result is there.
+    fn queue(&mut self, s: &mut Simd, wave: &mut Wave, clocks: &Clocks, t: u64) -> u64 {
+        let i = wave.instr;
+        let busy = u64::from(i.busy).max(1);
+        let keeps = if i.unit == Unit::Trans { 1 } else { busy };
+        s.issued = t + if i.wide { busy } else { 1 };
+        let special = i.wide || i.unit == Unit::Trans;
+        if special {
+            s.trans = t + busy;
+        }
+        let start = s.valu.max(t).max(wave.in_queue).max(if special { s.special } else { 0 });
+        if special {
+            s.special = start + busy;
+        }
+        s.valu = start + keeps;
+        s.queue.push_back(start + keeps + clocks.vector_retire);
+        if s.queue.len() > clocks.vector_queue {
+            // Until it has a place, it keeps its wave and the waves beside it from issuing another.
+            let accepted = s.queue.pop_front().unwrap_or(t);
+            s.issued = s.issued.max(accepted + 1);
+            wave.next = wave.next.max(accepted + 1);
+        }
+        wave.last_vector = Some(start);
+        self.busy[i.unit as usize] += busy;
+        start + u64::from(i.latency)
+    }
+
+    /// Marks what any other instruction keeps busy; when its result is there.
+    fn occupy(&mut self, s: &mut Simd, i: &Prepared, clocks: &Clocks, t: u64, access: Option<&Access>) -> u64 {
+        let turn = clocks.turn;
+        let busy = u64::from(i.busy).max(1);
+        let mut used = busy;
+        let done = match i.unit {
+            Unit::Valu | Unit::Trans => {
+                s.valu = t + busy;
+                t + u64::from(i.latency)
+            }
+            Unit::Matrix => {
+                s.valu = t + if i.blocks_vector { busy } else { turn };
+                s.matrix = t + busy;
+                t + u64::from(i.latency)
+            }
+            Unit::Salu => {
+                s.salu = t + turn;
+                t + u64::from(i.latency)
+            }
+            Unit::Smem => {
+                s.salu = s.salu.max(t + turn);
+                self.scalar = t + turn;
+                used = turn;
+                t + access.map_or(clocks.smem_hit, |a| clocks.scalar_levels[a.level as usize])
+            }
+            Unit::Lds => {
+                let data = access.map_or(busy, |a| u64::from(a.clocks).max(1));
+                used = data;
+                let port = &mut self.ports[s.port];
+                let start = (*port).max(t);
+                *port = start + data;
+                s.lds = t + turn;
+                // The table's latency is that of an access without conflicts.
+                start + clocks.lds_latency + data.saturating_sub(turn)
+            }
+            Unit::Vmem => {
+                let lines = access.map_or(busy, |a| u64::from(a.clocks).max(1));
+                used = lines;
+                // A wave may run ahead of the port by some instructions.
+                let start = self.memory[s.cu].max(t);
+                self.memory[s.cu] = start + lines;
+                s.vmem = t + turn;
+                let level = access.map_or(Level::L1, |a| a.level);
+                start + lines + clocks.levels[level as usize]
+            }
+            Unit::Branch => {
+                s.branch = t + 1;
+                t
+            }
+            Unit::Export | Unit::Internal => t,
+        };
+        self.busy[i.unit as usize] += used;
+        done
+    }
+}
+
+/// The first clock from one on that is a SIMD's turn of four.
+fn turn_of(simd: usize, t: u64) -> u64 {
+    let turn = simd as u64;
+    t.saturating_sub(turn).next_multiple_of(4) + turn
+}
+
 impl<'a> Unitary<'a> {
-    fn new(chip: &'a Chip, what: &Resident<'a>, program: &'a Program) -> Unitary<'a> {
+    fn new(chip: &'a Chip, what: &Resident<'a>, program: &'a Program<'a>) -> Unitary<'a> {
         let simds = chip.target.info().simds as usize * what.cus;
         let mut waves = Vec::new();
         for (g, group) in what.groups.iter().chain(&what.queue).enumerate() {
@@ -238,7 +358,7 @@ impl<'a> Unitary<'a> {
                     next: start,
                     own: (start, Stall::Issue),
                     in_queue: 0,
-                    ready: vec![Ready::new(0, Unit::Internal); program.registers()],
+                    ready: vec![Ready::new(0, Unit::Internal); program.registers],
                     reading: [0; SCALARS],
                     last_vector: None,
                     last_scalar: None,
@@ -258,7 +378,6 @@ impl<'a> Unitary<'a> {
             }
         }
         let mut all = Unitary {
-            chip,
             quad: chip.quad_cadence(),
             program,
             alive: what.groups.iter().chain(&what.queue).map(|g| g.len()).collect(),
@@ -266,13 +385,15 @@ impl<'a> Unitary<'a> {
             queued: what.groups.len(),
             waves,
             simds: (0..simds).map(|n| Simd { port: n / 2, cu: n * what.cus / simds, ..Simd::default() }).collect(),
-            ports: vec![0; simds / 2],
-            memory: vec![0; what.cus],
-            scalar: 0,
+            shared: Shared {
+                ports: vec![0; simds / 2],
+                memory: vec![0; what.cus],
+                scalar: 0,
+                busy: [0; UNITS],
+                stalls: [0; STALLS.len()],
+            },
             code: FxHashMap::default(),
-            busy: [0; UNITS],
             busy_more: [0.0; UNITS],
-            stalls: [0; STALLS.len()],
             barrier: what.instrs.iter().find(|i| i.meeting.is_some()).map_or(8, |i| u64::from(i.latency)),
             ahead: if what.simds.is_some() { usize::BITS - 1 } else { AHEAD.ilog2() },
             waiting: vec![Vec::new(); simds],
@@ -330,65 +451,30 @@ impl<'a> Unitary<'a> {
 
     /// Finds the wave of a SIMD that issues first.
     fn find_next(&mut self, simd: usize) {
+        if self.cold_code {
+            for n in 0..self.waiting[simd].len() {
+                let w = wave_of(self.waiting[simd][n].order.into());
+                self.waiting[simd][n].own = self.own(&self.waves[w]).0.at;
+            }
+        }
         let free = &self.simds[simd].free;
-        let (mut first, mut place) = (NOBODY, 0);
+        let (mut first, mut place) = ((u64::MAX, u64::MAX), 0);
         for (n, x) in self.waiting[simd].iter().enumerate() {
-            let own = if self.cold_code { self.own(wave_of(x.order.into())).0 } else { x.own };
-            let at = self.at_turn(own.max(free[x.path as usize]), simd);
-            let found = Turn::from(at) << 64 | Turn::from(x.order);
-            if found < first {
-                (first, place) = (found, n);
+            let at = x.own.max(free[x.path as usize]);
+            let at = if self.quad { turn_of(simd, at) } else { at };
+            if at < first.0 || at == first.0 && x.order < first.1 {
+                (first, place) = ((at, x.order), n);
             }
         }
-        (self.next[simd], self.simds[simd].first) = (first, place);
-    }
-
-    /// A SIMD has issued on a path: finds when those that this touches are free.
-    fn find_free(&mut self, simd: usize, path: Path) {
-        let c = &self.program.clocks;
-        let Simd { port, cu, .. } = self.simds[simd];
-        let s = &mut self.simds[simd];
-        match path {
-            Path::Queue | Path::Special => {
-                s.free[Path::Queue as usize] = s.issued;
-                s.free[Path::Special as usize] = s.issued.max(s.trans);
-            }
-            Path::Vector | Path::Matrix => {
-                s.free[Path::Vector as usize] = s.valu;
-                s.free[Path::Matrix as usize] = s.valu.max(s.matrix);
-            }
-            Path::Salu => {
-                s.free[Path::Salu as usize] = s.salu;
-                s.free[Path::Smem as usize] = s.salu.max(self.scalar);
-            }
-            Path::Smem => {
-                s.free[Path::Salu as usize] = s.salu;
-                for s in &mut self.simds {
-                    s.free[Path::Smem as usize] = s.salu.max(self.scalar);
-                }
-            }
-            Path::Lds => {
-                let busy = self.ports[port].saturating_sub(c.lds_backlog);
-                for s in self.simds.iter_mut().filter(|s| s.port == port) {
-                    s.free[Path::Lds as usize] = s.lds.max(busy);
-                }
-            }
-            Path::Vmem => {
-                let busy = self.memory[cu].saturating_sub(c.memory_backlog);
-                for s in self.simds.iter_mut().filter(|s| s.cu == cu) {
-                    s.free[Path::Vmem as usize] = s.vmem.max(busy);
-                }
-            }
-            Path::Branch => s.free[Path::Branch as usize] = s.branch,
-            Path::Free => {}
-        }
+        self.next[simd] = Turn::from(first.0) << 64 | Turn::from(first.1);
+        self.simds[simd].first = place;
     }
 
     /// What was found.
     fn outcome(self) -> Outcome {
-        let ended: Vec<u64> = self.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
+        let ended: Vec<u64> = self.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.at() + 1) + w.extra).collect();
         let mut busy = self.busy_more;
-        busy.iter_mut().zip(self.busy).for_each(|(all, b)| *all += b as f64);
+        busy.iter_mut().zip(self.shared.busy).for_each(|(all, b)| *all += b as f64);
         // Rounds that were left out are counted at each wave's own pace, which together may promise more than a unit gives.
         let full = |unit: Unit| (busy[unit as usize] / self.simds.len() as f64).ceil() as u64;
         let least = full(Unit::Matrix).max(full(Unit::Valu));
@@ -397,21 +483,21 @@ impl<'a> Unitary<'a> {
             ended,
             busy,
             issued: self.waves.into_iter().map(|w| w.issued).collect(),
-            stalls: self.stalls,
+            stalls: self.shared.stalls,
         }
     }
 
     /// Lets a wave wait for its turn.
     fn enter(&mut self, w: usize) {
+        let wave = &self.waves[w];
+        let instr = self.program.instr(wave.trace.steps[wave.at].instr);
+        self.waves[w].instr = instr;
+        let (own, in_queue) = self.own(&self.waves[w]);
         let wave = &mut self.waves[w];
-        wave.instr = self.program.instr(wave.trace.steps[wave.at].instr);
-        let path = wave.instr.path;
-        let (at, why, in_queue) = self.own(w);
-        let wave = &mut self.waves[w];
-        (wave.own, wave.in_queue) = ((at, why), in_queue);
+        (wave.own, wave.in_queue) = ((own.at, own.why), in_queue);
         let priority = u64::from(3 - wave.priority.min(3));
         let order = priority << 62 | ((wave.at >> self.ahead) as u64) << 32 | w as u64;
-        self.waiting[wave.simd].push(Waiting { own: at, path, order });
+        self.waiting[wave.simd].push(Waiting { own: own.at, path: instr.path, order });
     }
 
     /// Lets a wave take part again.
@@ -420,25 +506,15 @@ impl<'a> Unitary<'a> {
         self.find_next(self.waves[w].simd);
     }
 
-    /// The first clock from one on that is the SIMD's turn.
-    fn at_turn(&self, t: u64, simd: usize) -> u64 {
-        if !self.quad {
-            return t;
-        }
-        let turn = simd as u64;
-        t.saturating_sub(turn).next_multiple_of(4) + turn
-    }
-
     /// When a wave's next instruction can issue as far as the wave itself is concerned, and what decides that; when what it waits for in the vector
     /// ALU's queue is there.
-    fn own(&self, w: usize) -> (u64, Stall, u64) {
-        let (wave, clocks) = (&self.waves[w], &self.program.clocks);
-        let i = wave.instr;
+    fn own(&self, wave: &Wave) -> (Until, u64) {
+        let (i, clocks) = (wave.instr, &self.program.clocks);
         let (mut all, mut queued) = (Until { at: wave.next, why: Stall::Issue }, 0);
         if let Some(at) = wave.released {
             all.later(at, Stall::Barrier);
         }
-        for n in self.program.needed(i) {
+        for n in i.needed {
             let ready = wave.ready[usize::from(n.register)];
             // The usual case, in the queue too: it is there when the instruction issues.
             if ready.at() <= all.at {
@@ -457,14 +533,14 @@ impl<'a> Unitary<'a> {
             }
         }
         if i.unit == Unit::Salu {
-            self.program.masks(i).iter().for_each(|r| all.later(wave.reading[usize::from(*r)], Stall::Dependency));
+            i.masks.iter().for_each(|r| all.later(wave.reading[usize::from(*r)], Stall::Dependency));
         }
         if let Some(f) = wave.trace.fetches.get(wave.fetch).filter(|f| f.needed as usize == wave.at)
             && let Some(at) = self.code.get(&f.line)
         {
             all.later(*at, Stall::Code);
         }
-        for (counter, most) in self.program.waits(i) {
+        for (counter, most) in i.waits {
             let list = &wave.outstanding[usize::from(*counter)];
             if list.len() > usize::from(*most) {
                 let (at, memory) = list[list.len() - 1 - usize::from(*most)];
@@ -480,48 +556,48 @@ impl<'a> Unitary<'a> {
         if let (Some(clocks), Some(last)) = (i.after_scalar, wave.last_scalar) {
             all.later(last + u64::from(clocks), Stall::Dependency);
         }
-        (all.at, all.why, queued)
+        (all, queued)
     }
 
     /// Issues the wave's next instruction at `t`: whether it has more. Waves that it lets go on are in `woken`.
     fn issue(&mut self, w: usize, t: u64) -> bool {
-        let (i, clocks) = (self.waves[w].instr, &self.program.clocks);
         if self.cold_code {
-            let (at, why, in_queue) = self.own(w);
-            (self.waves[w].own, self.waves[w].in_queue) = ((at, why), in_queue);
+            let (own, in_queue) = self.own(&self.waves[w]);
+            (self.waves[w].own, self.waves[w].in_queue) = ((own.at, own.why), in_queue);
         }
-        let Wave { simd, own: (own, mut why), .. } = self.waves[w];
-        if self.simds[simd].free[i.path as usize] > own {
+        let (wave, clocks) = (&mut self.waves[w], &self.program.clocks);
+        let (s, i, simd) = (&mut self.simds[wave.simd], wave.instr, wave.simd);
+        let (own, mut why) = wave.own;
+        if s.free[i.path as usize] > own {
             why = i.path.stall();
         }
-        let turn = clocks.turn;
-        let access = {
-            let wave = &self.waves[w];
-            wave.trace.steps[wave.at].access.map(|a| &wave.trace.accesses[a as usize])
-        };
-        let previous = self.waves[w].issued.last().map_or(t, |x| x.0 + turn);
+        let trace = wave.trace;
+        let step = &trace.steps[wave.at];
+        let access = step.access.map(|a| &trace.accesses[a as usize]);
+        let previous = wave.issued.last().map_or(t, |x| x.at() + clocks.turn);
         if t > previous {
-            self.stalls[why as usize] += t - previous;
+            self.shared.stalls[why as usize] += t - previous;
         }
-        let done = self.occupy(w, i, t, access);
-        self.find_free(simd, i.path);
-        let wave = &mut self.waves[w];
-        wave.issued.push((t, if t > previous { why } else { Stall::None }));
+        let done = match i.vector && !self.quad {
+            true => self.shared.queue(s, wave, clocks, t),
+            false => self.shared.occupy(s, i, clocks, t, access),
+        };
+        wave.issued.push(Issued::new(t, if t > previous { why } else { Stall::None }));
         wave.released = None;
-        for r in self.program.written(i) {
+        for r in i.written {
             let at = if r.late { t + clocks.valu_to_scalar } else { done };
             wave.ready[usize::from(r.register)] = Ready::new(at, i.unit);
         }
         if i.vector {
-            self.program.masks(i).iter().for_each(|r| wave.reading[usize::from(*r)] = t + clocks.scalar_read);
+            i.masks.iter().for_each(|r| wave.reading[usize::from(*r)] = t + clocks.scalar_read);
         }
         if self.cold_code {
-            for f in wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
+            for f in trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
                 self.code.entry(f.line).or_insert(t + clocks.smem_cold);
             }
-            wave.fetch += wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.needed as usize <= wave.at).count();
+            wave.fetch += trace.fetches[wave.fetch..].iter().take_while(|f| f.needed as usize <= wave.at).count();
         }
-        for c in self.program.counters(i) {
+        for c in i.counters {
             let list = &mut wave.outstanding[usize::from(*c)];
             let last = list.last().map_or(0, |l| l.0);
             list.push((done.max(last), i.unit == Unit::Vmem));
@@ -529,17 +605,20 @@ impl<'a> Unitary<'a> {
         if i.unit == Unit::Salu {
             wave.last_scalar = Some(t);
         }
-        wave.next = wave.next.max(t + turn * u64::from(i.idle.max(1)));
+        wave.next = wave.next.max(t + clocks.turn * u64::from(i.idle.max(1)));
         if i.free {
             wave.next = t;
         }
         if i.unit == Unit::Branch {
-            let jumped = wave.trace.steps[wave.at].jumped;
-            wave.next = t + if jumped { clocks.branch_taken } else { 3.max(turn) };
+            wave.next = t + if step.jumped { clocks.branch_taken } else { 3.max(clocks.turn) };
         }
         wave.at += 1;
         wave.priority = i.priority.unwrap_or(wave.priority);
-        let (group, skips, more) = (wave.group, wave.at == wave.skip_at, wave.at < wave.trace.steps.len());
+        let (group, skips, more) = (wave.group, wave.at == wave.skip_at, wave.at < trace.steps.len());
+        match i.path {
+            Path::Smem | Path::Lds | Path::Vmem => self.find_free(simd, i.path),
+            path => s.find_free(path, &self.shared),
+        }
         if let Some(meeting) = i.meeting {
             self.meet(w, t, meeting);
         }
@@ -554,6 +633,27 @@ impl<'a> Unitary<'a> {
         more
     }
 
+    /// A SIMD has issued to memory: finds when that is free for it and those that share it.
+    fn find_free(&mut self, simd: usize, path: Path) {
+        let c = &self.program.clocks;
+        let Simd { port, cu, .. } = self.simds[simd];
+        match path {
+            Path::Lds => {
+                let busy = self.shared.ports[port].saturating_sub(c.lds_backlog);
+                for s in self.simds.iter_mut().filter(|s| s.port == port) {
+                    s.free[Path::Lds as usize] = s.lds.max(busy);
+                }
+            }
+            Path::Vmem => {
+                let busy = self.shared.memory[cu].saturating_sub(c.memory_backlog);
+                for s in self.simds.iter_mut().filter(|s| s.cu == cu) {
+                    s.free[Path::Vmem as usize] = s.vmem.max(busy);
+                }
+            }
+            _ => self.simds.iter_mut().for_each(|s| s.find_free(Path::Salu, &self.shared)),
+        }
+    }
+
     /// Starts the next workgroup in the place of one that has ended.
     fn start_queued(&mut self, ended: usize, t: u64) {
         let next = self.queued;
@@ -566,101 +666,6 @@ impl<'a> Unitary<'a> {
                 self.take_turn(i);
             }
         }
-    }
-
-    /// Marks what an instruction keeps busy; when its result is there.
-    fn occupy(&mut self, w: usize, i: &Prepared, t: u64, access: Option<&Access>) -> u64 {
-        let (simd, clocks) = (self.waves[w].simd, &self.program.clocks);
-        let turn = clocks.turn;
-        let busy = u64::from(i.busy).max(1);
-        let mut used = busy;
-        let s = &mut self.simds[simd];
-        let (port, cu) = (s.port, s.cu);
-        let done = match i.unit {
-            Unit::Valu | Unit::Trans | Unit::Matrix if !self.quad => {
-                let keeps = if i.unit == Unit::Trans { 1 } else { busy };
-                s.issued = t + if i.wide { busy } else { 1 };
-                let special = i.wide || i.unit == Unit::Trans;
-                if special {
-                    s.trans = t + busy;
-                }
-                let wave = &mut self.waves[w];
-                let start = s.valu.max(t).max(wave.in_queue).max(if special { s.special } else { 0 });
-                if special {
-                    s.special = start + busy;
-                }
-                s.valu = start + keeps;
-                s.queue.push_back(start + keeps + clocks.vector_retire);
-                if s.queue.len() > clocks.vector_queue {
-                    // Until it has a place, it keeps its wave and the waves beside it from issuing another.
-                    let accepted = s.queue.pop_front().unwrap_or(t);
-                    s.issued = s.issued.max(accepted + 1);
-                    wave.next = wave.next.max(accepted + 1);
-                }
-                wave.last_vector = Some(start);
-                start + u64::from(i.latency)
-            }
-            Unit::Valu | Unit::Trans => {
-                s.valu = t + busy;
-                t + u64::from(i.latency)
-            }
-            Unit::Matrix => {
-                s.valu = t + if i.blocks_vector { busy } else { turn };
-                s.matrix = t + busy;
-                t + u64::from(i.latency)
-            }
-            Unit::Salu => {
-                s.salu = t + turn;
-                t + u64::from(i.latency)
-            }
-            Unit::Smem => {
-                s.salu = s.salu.max(t + turn);
-                self.scalar = t + turn;
-                used = turn;
-                t + access.map_or(clocks.smem_hit, |a| self.level(a.level, true))
-            }
-            Unit::Lds => {
-                let data = access.map_or(busy, |a| u64::from(a.clocks).max(1));
-                used = data;
-                let port = &mut self.ports[port];
-                let start = (*port).max(t);
-                *port = start + data;
-                s.lds = t + turn;
-                // The table's latency is that of an access without conflicts.
-                start + clocks.lds_latency + data.saturating_sub(turn)
-            }
-            Unit::Vmem => {
-                let lines = access.map_or(busy, |a| u64::from(a.clocks).max(1));
-                used = lines;
-                let start = self.memory[cu].max(t);
-                self.memory[cu] = start + lines;
-                s.vmem = t + turn;
-                // A wave may run ahead of the port by some instructions.
-                let level = access.map_or(Level::L1, |a| a.level);
-                start + lines + self.level(level, false)
-            }
-            Unit::Branch => {
-                s.branch = t + 1;
-                t
-            }
-            Unit::Export | Unit::Internal => t,
-        };
-        self.busy[i.unit as usize] += used;
-        done
-    }
-
-    fn level(&self, level: Level, scalar: bool) -> u64 {
-        let c = self.chip;
-        let clocks = match level {
-            Level::L1 if scalar => c.smem_hit,
-            Level::L1 => c.l1_hit,
-            Level::L2 => c.l2_hit,
-            Level::Mall if c.mall_hit > 0.0 => c.mall_hit,
-            Level::Mall | Level::Dram => c.dram,
-            Level::Cold if scalar => c.smem_cold,
-            Level::Cold => c.vmem_cold,
-        };
-        clocks as u64
     }
 
     /// A wave comes to a barrier.
@@ -711,7 +716,7 @@ impl<'a> Unitary<'a> {
         while let Some(s) = wave.trace.skips.get(wave.next_skip).filter(|s| s.at as usize == wave.at) {
             // From the end of the round before to the end of the last one.
             let before = (s.from as usize).saturating_sub(1);
-            let (first, last) = (wave.issued[before].0, wave.issued[wave.at - 1].0);
+            let (first, last) = (wave.issued[before].at(), wave.issued[wave.at - 1].at());
             let rounds = f64::from(s.rounds.max(1));
             let more = s.times as f64 / rounds;
             let mut added = Added { at: s.at, pace: 0.0, clocks: last.saturating_sub(first), busy: [0.0; UNITS] };
@@ -762,7 +767,7 @@ mod tests {
         let simds = Some(vec![0, 0]);
         let what = Resident { instrs: &instrs, groups, queue: Vec::new(), starts: Vec::new(), cus: 1, simds };
         let outcome = simulate(&chip, &what);
-        [0, 1].map(|w| outcome.issued[w].last().unwrap().0)
+        [0, 1].map(|w| outcome.issued[w].last().unwrap().at())
     }
 
     #[test]
