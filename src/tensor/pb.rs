@@ -80,7 +80,8 @@ impl External {
         Err(std::io::Error::other("it is a link to outside of the model's directory, which is not allowed"))
     }
 
-    fn read(&mut self, t: &TensorProto) -> Result<Bytes, Problem> {
+    /// The data of a tensor that takes so many bytes.
+    fn read(&mut self, t: &TensorProto, size: usize) -> Result<Bytes, Problem> {
         let get = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
         let number = |key: &str| match get(key) {
             None => Ok(None),
@@ -111,7 +112,13 @@ impl External {
             }
         };
         let from = number("offset")?.unwrap_or(0);
-        let len = number("length")?.unwrap_or(all.len().saturating_sub(from));
+        // Some exporters write 0 for what the type and shape tell.
+        let len = number("length")?.filter(|n| *n > 0).unwrap_or(size);
+        if len != size {
+            return Err(Problem::Damaged(format!(
+                "the model says that its external data has {len} bytes, but its type and shape take {size}"
+            )));
+        }
         match from.checked_add(len) {
             Some(end) if end <= all.len() => Ok(all.slice(from..end)),
             _ => Err(Problem::Damaged(format!(
@@ -145,7 +152,8 @@ pub(crate) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result
         return strings(t, &shape, count);
     }
     let data = if t.data_location == 1 {
-        external.ok_or(Problem::Unsupported("external data is not allowed here".into()))?.read(t)?
+        let size = if dtype.bits() < 8 { (count * dtype.bits()).div_ceil(8) } else { count * dtype.size() };
+        external.ok_or(Problem::Unsupported("external data is not allowed here".into()))?.read(t, size)?
     } else if let Some(raw) = &t.raw_data {
         raw.clone()
     } else {
@@ -334,6 +342,16 @@ mod tests {
         t.external_data = vec![entry("location", "w.bin"), entry("offset", "2"), entry("length", "3")];
         let mut external = External::new(&dir.join("m.onnx"));
         assert_eq!(decode(&t, Some(&mut external)).unwrap().to_i64(), [3, 4, 5]);
+        // Who gives no length means what the type and shape take, wherever it lies.
+        t.external_data[2].value = "0".into();
+        assert_eq!(decode(&t, Some(&mut external)).unwrap().to_i64(), [3, 4, 5]);
+        let length = t.external_data.pop();
+        assert_eq!(decode(&t, Some(&mut external)).unwrap().to_i64(), [3, 4, 5]);
+        t.external_data.extend(length);
+        t.external_data[2].value = "4".into();
+        let message = decode(&t, Some(&mut external)).unwrap_err().to_string();
+        assert!(message.contains("has 4 bytes, but its type and shape take 3"), "{message}");
+        t.external_data[2].value = "3".into();
         t.external_data[1].value = "5".into();
         assert!(decode(&t, Some(&mut external)).unwrap_err().to_string().contains("truncated"));
         #[cfg(unix)]
