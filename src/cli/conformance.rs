@@ -136,7 +136,7 @@ fn read(path: &Path, structure: Option<&Structure>) -> std::result::Result<Optio
         None => Ok(Some(vec![load_pb(path).map_err(unsupported)?.1])),
         Some(structure) => {
             let list = load_pb_list(path).map_err(unsupported)?;
-            let nothing = list.is_empty() && *structure != Structure::Sequence;
+            let nothing = list.is_empty() && !matches!(structure, Structure::Sequence(_));
             Ok((!nothing).then_some(list))
         }
     }
@@ -159,7 +159,7 @@ fn run_set(mut model: Model, set: &Path, target: Target, strict: bool) -> Verdic
         let types: Option<Vec<_>> = list.as_ref().map(|l| l.iter().map(|t| (t.dtype(), t.shape().to_vec())).collect());
         model.unpack(name, types.as_deref());
         let element = |k: usize| match structures.get(name) {
-            Some(Structure::Sequence | Structure::OptionalSequence) => format!("{name}[{k}]"),
+            Some(Structure::Sequence(_) | Structure::OptionalSequence(_)) => format!("{name}[{k}]"),
             _ => name.clone(),
         };
         given.extend(list.into_iter().flatten().enumerate().map(|(k, t)| (element(k), t)));

@@ -175,6 +175,7 @@ pub fn run(args: &Args) -> Result {
             checks = IndexChecks::add(&mut model);
         }
         let device = open_device(args, None, &launches)?;
+        barewave::graph::check_tensors(&model)?;
         let declared: Vec<Declared> = model.required_inputs().map(declared_value).collect();
         let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
         given.shapes(&declared, &mut options);

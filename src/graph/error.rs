@@ -259,6 +259,17 @@ pub enum InputError {
         /// What is supported.
         types: String,
     },
+    /// Not a tensor, but something that can only be given where it is built from tensors.
+    #[error(
+        "input `{input}` is {structure}; commands and compiled files take tensors only: \
+         run the model with the Python package's InferenceSession, which takes lists of arrays, and None for an optional without a value"
+    )]
+    Structure {
+        /// The input.
+        input: String,
+        /// What it is.
+        structure: &'static str,
+    },
     /// No shape is declared and no array given.
     #[error("input `{input}` declares no shape; give an array for it")]
     NoShape {

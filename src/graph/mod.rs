@@ -71,7 +71,7 @@ pub use ops::supported as supported_operators;
 pub(crate) use partial::{comes_out_even, in_pieces};
 pub use precision::in_type;
 pub(crate) use scaled::scaled_factors;
-pub use shapes::Note;
+pub use shapes::{Note, check_tensors};
 pub(crate) use sparse::sparse_factors;
 pub(crate) use standardize::{Turned, standardize};
 pub(crate) use sums::sum_convolutions;
@@ -286,7 +286,7 @@ fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<Vec<Note>, Error> 
     for declared in &model.graph.outputs {
         let is_tensor = graph.outputs.iter().any(|id| graph.tensor(*id).name == declared.name);
         let (declared_as, computed) = match model.structures.get(&declared.name) {
-            Some(s @ (Structure::Sequence | Structure::OptionalSequence)) if is_tensor => (s.name(), "a tensor"),
+            Some(s @ (Structure::Sequence(_) | Structure::OptionalSequence(_))) if is_tensor => (s.name(), "a tensor"),
             // ZipMap gives the table that its maps are made of.
             Some(s @ Structure::Maps) if !model.graph.nodes.iter().any(|n| n.op == "ZipMap") => (s.name(), "none"),
             None if declared.dtype.is_some() && !is_tensor => {

@@ -135,7 +135,7 @@ pub(crate) fn input_shapes(model: &Model, options: &Options) -> Result<InputShap
     let Extents { symbols, notes, mut wrong } = Extents::read(model, options);
     let mut out = Vec::new();
     for info in model.required_inputs() {
-        match one(info, options, &symbols) {
+        match one(model, info, options, &symbols) {
             Ok(x) => out.push(x),
             Err(list) => wrong.extend(list),
         }
@@ -167,16 +167,34 @@ pub(crate) fn input_dims(model: &Model, options: &Options) -> Result<Vec<(DType,
         }
         match info.dtype {
             Some(dtype) => out.push((dtype, dims)),
-            None => {
-                wrong.push(InputError::Type { input: info.name.clone(), types: DType::ALL.map(DType::name).join(", ") })
-            }
+            None => wrong.push(no_tensor(model, info)),
         }
     }
     if wrong.is_empty() { Ok(out) } else { Err(Error::Inputs(wrong)) }
 }
 
+/// Fails where inputs are no tensors, but sequences or optionals.
+///
+/// # Errors
+/// Names each of them.
+pub fn check_tensors(model: &Model) -> Result<(), Error> {
+    let others = model.required_inputs().filter(|i| model.structures.contains_key(&i.name));
+    let wrong: Vec<InputError> = others.map(|i| no_tensor(model, i)).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(Error::Inputs(wrong)) }
+}
+
+/// Why an input without an element type is refused.
+fn no_tensor(model: &Model, info: &ValueInfo) -> InputError {
+    let input = info.name.clone();
+    match model.structures.get(&input) {
+        Some(structure) => InputError::Structure { input, structure: structure.name() },
+        None => InputError::Type { input, types: DType::ALL.map(DType::name).join(", ") },
+    }
+}
+
 /// Type and shape of one input, or everything that is wrong with it.
 fn one(
+    model: &Model,
     info: &ValueInfo,
     options: &Options,
     symbols: &BTreeMap<&str, Extent>,
@@ -185,7 +203,7 @@ fn one(
     let given = options.shapes.get(&info.name);
     let mut wrong = Vec::new();
     if info.dtype.is_none() {
-        wrong.push(InputError::Type { input: input(), types: DType::ALL.map(DType::name).join(", ") });
+        wrong.push(no_tensor(model, info));
     }
     let mut shape = Vec::new();
     match (&info.shape, given) {

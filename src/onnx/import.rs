@@ -163,12 +163,15 @@ fn share_equal(tensors: &mut BTreeMap<String, HostTensor>) {
 /// How a value that is no tensor is built.
 fn structure(v: &ValueInfoProto) -> Option<(String, Structure)> {
     let t = v.r#type.as_ref()?;
-    let element = |of: &ElementTypeProto| of.elem_type.clone().unwrap_or_default();
+    let within = |of: &ElementTypeProto| of.elem_type.clone().unwrap_or_default();
+    let tensor = |t: &TypeProto| t.tensor_type.as_ref().and_then(|t| DType::from_onnx(t.elem_type));
     let structure = match (&t.sequence_type, &t.optional_type) {
-        (Some(of), _) if element(of).map_type.is_some() => Structure::Maps,
-        (Some(_), _) => Structure::Sequence,
-        (None, Some(of)) if element(of).sequence_type.is_some() => Structure::OptionalSequence,
-        (None, Some(_)) => Structure::OptionalTensor,
+        (Some(of), _) if within(of).map_type.is_some() => Structure::Maps,
+        (Some(of), _) => Structure::Sequence(tensor(&within(of))),
+        (None, Some(of)) => match &within(of).sequence_type {
+            Some(list) => Structure::OptionalSequence(tensor(&within(list))),
+            None => Structure::OptionalTensor(tensor(&within(of))),
+        },
         (None, None) if t.map_type.is_some() => Structure::Maps,
         (None, None) => return None,
     };

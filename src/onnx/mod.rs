@@ -66,12 +66,12 @@ impl ValueInfo {
 /// How an input or output that is no tensor is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
-    /// A sequence of tensors.
-    Sequence,
+    /// A sequence of tensors of this type, as far as it is declared.
+    Sequence(Option<DType>),
     /// A tensor or nothing.
-    OptionalTensor,
+    OptionalTensor(Option<DType>),
     /// A sequence of tensors or nothing.
-    OptionalSequence,
+    OptionalSequence(Option<DType>),
     /// A map, or a sequence of maps.
     Maps,
 }
@@ -80,9 +80,9 @@ impl Structure {
     /// What it is called in messages.
     pub fn name(self) -> &'static str {
         match self {
-            Structure::Sequence => "a sequence",
-            Structure::OptionalTensor => "an optional tensor",
-            Structure::OptionalSequence => "an optional sequence",
+            Structure::Sequence(_) => "a sequence",
+            Structure::OptionalTensor(_) => "an optional tensor",
+            Structure::OptionalSequence(_) => "an optional sequence",
             Structure::Maps => "maps",
         }
     }
@@ -194,7 +194,7 @@ impl Model {
         };
         let (op, names, infos): (_, Vec<String>, Vec<ValueInfo>) = match (structure, given) {
             (_, None) => ("Optional", Vec::new(), Vec::new()),
-            (Structure::OptionalTensor, Some(tensors)) => {
+            (Structure::OptionalTensor(_), Some(tensors)) => {
                 self.graph.inputs.splice(at..=at, tensors.first().map(|t| info(input.into(), t)));
                 return;
             }

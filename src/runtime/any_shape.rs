@@ -16,7 +16,7 @@ use super::session::{Given, RunReport, Session};
 use super::stages::{Kept, Stages};
 use crate::compile::{self, Compiled, Compiler};
 use crate::graph::{self, Options as Shapes, Types};
-use crate::onnx::Model;
+use crate::onnx::{Model, ValueInfo};
 use crate::tensor::{AsTensor, HostTensor, Identity, TensorView};
 use rustc_hash::FxHashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -104,6 +104,18 @@ impl AnyShape {
         // What is there was made without.
         self.session = None;
         self.kept = None;
+    }
+
+    /// Another form of the model (with other inputs, say) on the same device, which shares the compiler's cache and, where all are
+    /// the same, the weights. Its constants have to live as long as this model's: those of a clone do.
+    pub fn variant(&self, model: Arc<Model>) -> AnyShape {
+        let fresh = AnyShape::new(self.device.clone(), self.compiler.clone(), model, self.most);
+        AnyShape { weights: self.weights.clone(), timed: self.timed, observer: self.observer.clone(), ..fresh }
+    }
+
+    /// What a run takes, in this order.
+    pub fn inputs(&self) -> impl Iterator<Item = &ValueInfo> {
+        self.model.required_inputs()
     }
 
     /// Shows every form that the model, or a part of one that runs in stages, is compiled to from now on.

@@ -410,10 +410,10 @@ fn outputs_of_another_structure() {
         graph::fuse(&b.model, &Options::default()).map(drop).map_err(|e| e.to_string())
     };
     for (op, declared, words) in [
-        ("Relu", Some(Structure::Sequence), "declared as a sequence, but the model computes a tensor"),
+        ("Relu", Some(Structure::Sequence(None)), "declared as a sequence, but the model computes a tensor"),
         (
             "Relu",
-            Some(Structure::OptionalSequence),
+            Some(Structure::OptionalSequence(None)),
             "declared as an optional sequence, but the model computes a tensor",
         ),
         ("Relu", Some(Structure::Maps), "declared as maps, but the model computes none"),
@@ -424,9 +424,9 @@ fn outputs_of_another_structure() {
     }
     for (op, declared) in [
         ("Relu", None),
-        ("Relu", Some(Structure::OptionalTensor)),
-        ("Optional", Some(Structure::OptionalTensor)),
-        ("SequenceConstruct", Some(Structure::Sequence)),
+        ("Relu", Some(Structure::OptionalTensor(None))),
+        ("Optional", Some(Structure::OptionalTensor(None))),
+        ("SequenceConstruct", Some(Structure::Sequence(None))),
     ] {
         assert_eq!(error(op, declared), Ok(()), "{op} {declared:?}");
     }
@@ -438,6 +438,11 @@ fn outputs_of_another_structure() {
     b.output(&y);
     let e = graph::fuse(&b.model, &Options::default()).unwrap_err().to_string();
     assert!(e.contains("is not a tensor of a supported type") && !e.contains("declares no shape"), "{e}");
+    b.model.structures.insert(x.clone(), Structure::Sequence(None));
+    for e in [graph::fuse(&b.model, &Options::default()).unwrap_err(), graph::check_tensors(&b.model).unwrap_err()] {
+        let e = e.to_string();
+        assert!(e.contains("is a sequence") && e.contains("InferenceSession"), "{e}");
+    }
 }
 
 /// Operators that are written with others say for themselves what they take, though what they are written with takes more.

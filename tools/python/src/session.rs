@@ -1,10 +1,11 @@
 //! Models: compiled for whatever shapes come, or loaded as compiled files.
 
+use crate::forms::{Choice, Forms};
 use crate::{RawArray, RawInput, error, work};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
-use barewave::onnx::{Attribute, Dim, IndexChecks, Model, Structure, ValueInfo};
-use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
+use barewave::onnx::{Attribute, Dim, Model, Structure, ValueInfo};
+use barewave::runtime::{Device, Session, open, plan::Port};
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
 use barewave::{Compiled, Compiler, Options, Shapes};
 use pyo3::prelude::*;
@@ -12,9 +13,6 @@ use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-
-/// Combinations of shapes whose compiled form a session keeps.
-const KEPT: usize = 16;
 
 /// Name, element type (none when the file does not say), and extents: numbers, names, or nothing. The shape is missing when
 /// not even the rank is declared.
@@ -55,18 +53,19 @@ fn keys(model: &Model, output: &ValueInfo) -> Option<Keys> {
     }
 }
 
-/// Around the type of its tensors.
-fn written(structure: Structure) -> &'static str {
-    match structure {
-        Structure::Sequence => "seq(tensor(?))",
-        Structure::OptionalTensor => "optional(tensor(?))",
-        Structure::OptionalSequence => "optional(seq(tensor(?)))",
-        Structure::Maps => "seq(map(?))",
-    }
+/// What is around the type of its tensors, as onnxruntime writes it, and that type.
+fn written(structure: Structure) -> (&'static str, Option<&'static str>) {
+    let (around, dtype) = match structure {
+        Structure::Sequence(dtype) => ("seq(tensor(?))", dtype),
+        Structure::OptionalTensor(dtype) => ("optional(tensor(?))", dtype),
+        Structure::OptionalSequence(dtype) => ("optional(seq(tensor(?)))", dtype),
+        Structure::Maps => ("seq(map(?))", None),
+    };
+    (around, dtype.map(DType::name))
 }
 
 enum Running {
-    Any(Box<AnyShape>),
+    Any(Box<Forms>),
     Plan(Box<Session>),
 }
 
@@ -74,19 +73,20 @@ enum Running {
 #[pyclass(frozen)]
 pub struct NativeSession {
     running: Mutex<Running>,
-    /// Of a strict session.
-    checks: IndexChecks,
     device: Arc<dyn Device>,
     #[pyo3(get)]
     inputs: Vec<Declared>,
+    /// Inputs that have a value when they are not given.
+    #[pyo3(get)]
+    overridable: Vec<Declared>,
     #[pyo3(get)]
     outputs: Vec<Declared>,
     /// Of outputs that are lists of maps.
     #[pyo3(get)]
     maps: Vec<Option<Keys>>,
-    /// Of inputs and outputs that are no tensors: what they are, as onnxruntime writes it.
+    /// Of inputs and outputs that are no tensors: what they are, as onnxruntime writes it, and the type of their tensors.
     #[pyo3(get)]
-    structures: BTreeMap<String, &'static str>,
+    structures: BTreeMap<String, (&'static str, Option<&'static str>)>,
     #[pyo3(get)]
     metadata: Vec<(String, String)>,
     #[pyo3(get)]
@@ -169,19 +169,28 @@ fn cache(on: bool) -> Arc<KernelCache> {
     Arc::new(if on { KernelCache::of_user() } else { KernelCache::in_memory() })
 }
 
-/// A model from a file or from bytes, with what it does on 32-bit floats done in another type if that is given.
-fn read(path: Option<&str>, bytes: Option<Vec<u8>>, dtype: Option<&str>) -> PyResult<Model> {
-    let model = match (path, bytes) {
-        (Some(p), _) => Model::load(Path::new(p)).map_err(error)?,
-        (_, Some(b)) => Model::from_bytes(b.into(), Path::new("model.onnx")).map_err(error)?,
-        _ => return Err(error("a path or bytes are needed")),
-    };
+/// A model from a file or from bytes.
+fn read(path: Option<&str>, bytes: Option<Vec<u8>>) -> PyResult<Model> {
+    match (path, bytes) {
+        (Some(p), _) => Model::load(Path::new(p)).map_err(error),
+        (_, Some(b)) => Model::from_bytes(b.into(), Path::new("model.onnx")).map_err(error),
+        _ => Err(error("a path or bytes are needed")),
+    }
+}
+
+/// The type that 32-bit floats are computed in, if it is another one.
+fn computed_in(dtype: Option<&str>) -> PyResult<Option<DType>> {
     match dtype {
-        None | Some("f32") => Ok(model),
-        Some("f16") => barewave::graph::in_type(&model, DType::F16).map_err(error),
-        Some("bf16") => barewave::graph::in_type(&model, DType::BF16).map_err(error),
+        None | Some("f32") => Ok(None),
+        Some("f16") => Ok(Some(DType::F16)),
+        Some("bf16") => Ok(Some(DType::BF16)),
         Some(other) => Err(error(format!("dtype '{other}': f32, f16 or bf16 is needed"))),
     }
+}
+
+/// The model with what it does on 32-bit floats done in another type if that is given.
+pub(crate) fn converted(model: Model, dtype: Option<DType>) -> PyResult<Model> {
+    dtype.map_or(Ok(model.clone()), |dtype| barewave::graph::in_type(&model, dtype)).map_err(error)
 }
 
 #[pymethods]
@@ -206,6 +215,7 @@ impl NativeSession {
                 }
                 (_, b) => b.as_ref().is_some_and(|b| b.starts_with(b"\x7fELF")),
             };
+            let computed_in = computed_in(dtype.as_deref())?;
             if is_compiled && dtype.is_some() {
                 return Err(error("dtype: the model is compiled; compile it with dtype"));
             }
@@ -220,9 +230,9 @@ impl NativeSession {
                 let plan = compiled.plan();
                 return Ok(NativeSession {
                     running: Mutex::new(Running::Plan(Box::new(session))),
-                    checks: IndexChecks::default(),
                     device,
                     inputs: plan.inputs.iter().map(port).collect(),
+                    overridable: Vec::new(),
                     outputs: plan.outputs.iter().map(port).collect(),
                     maps: vec![None; plan.outputs.len()],
                     structures: BTreeMap::new(),
@@ -232,25 +242,26 @@ impl NativeSession {
                     origin: Origin::default(),
                 });
             }
-            let mut model = read(path.as_deref(), bytes, dtype.as_deref())?;
+            let model = read(path.as_deref(), bytes)?;
             let device = open(&device, None, strict).map_err(error)?.device;
             let compiler = Compiler::new(device.target(), Options { cache: cache(cached), ..Options::default() });
             let (inputs, outputs) =
                 (model.required_inputs().map(declared).collect(), model.graph.outputs.iter().map(declared).collect());
+            let has_default = |v: &&ValueInfo| model.graph.initializers.contains_key(&v.name);
+            let overridable = model.graph.inputs.iter().filter(has_default).map(declared).collect();
             let (metadata, graph_name) = (model.metadata.clone().into_iter().collect(), model.graph.name.clone());
             let maps = model.graph.outputs.iter().map(|o| keys(&model, o)).collect();
             let structures = model.structures.iter().map(|(name, s)| (name.clone(), written(*s))).collect();
             let opset = Some(model.opset());
             let o = model.origin.clone();
             let origin = (o.producer, o.domain, o.version, o.description, o.graph_description);
-            let checks = if strict { IndexChecks::add(&mut model) } else { IndexChecks::default() };
-            let any = AnyShape::new(device.clone(), compiler, Arc::new(model), KEPT);
-            let running = Mutex::new(Running::Any(Box::new(any)));
+            let forms = Forms::new(model, computed_in, strict, (device.clone(), compiler))?;
+            let running = Mutex::new(Running::Any(Box::new(forms)));
             Ok(NativeSession {
                 running,
-                checks,
                 device,
                 inputs,
+                overridable,
                 outputs,
                 maps,
                 structures,
@@ -274,36 +285,49 @@ impl NativeSession {
         self.device.target().info().name
     }
 
-    /// Runs the model on arrays in the order of `inputs`. Gives the outputs, and where some are no tensors what each is called.
-    fn run(&self, py: Python<'_>, arrays: Vec<RawInput>) -> PyResult<(Vec<NativeTensor>, Vec<String>)> {
+    /// Runs the model on arrays by name. `lists` says of each input that is a sequence or an optional how many tensors it holds
+    /// (none: it is without a value); those of a sequence `x` are called `x[0]`, `x[1]` and so on. Gives the outputs, and where
+    /// some are no tensors what each is called.
+    fn run(
+        &self,
+        py: Python<'_>,
+        arrays: Vec<(String, RawInput)>,
+        lists: BTreeMap<String, Option<usize>>,
+    ) -> PyResult<(Vec<NativeTensor>, Vec<String>)> {
         work(py, || {
-            let strings = arrays.iter().map(texts).collect::<PyResult<Vec<_>>>()?;
-            let views = arrays.iter().zip(&strings).map(|(a, strings)| match (a, strings) {
-                (_, Some(t)) => Ok(t.view()),
-                (RawInput::Array(a), None) => view(a),
+            let strings = arrays.iter().map(|(_, a)| texts(a)).collect::<PyResult<Vec<_>>>()?;
+            let views = arrays.iter().zip(&strings).map(|((name, a), strings)| match (a, strings) {
+                (_, Some(t)) => Ok((name.as_str(), t.view())),
+                (RawInput::Array(a), None) => Ok((name.as_str(), view(a)?)),
                 (RawInput::Texts(_), None) => Err(error("strings without a tensor")),
             });
-            let views = views.collect::<PyResult<Vec<_>>>()?;
+            let views = views.collect::<PyResult<BTreeMap<_, _>>>()?;
             let mut running =
                 self.running.lock().map_err(|_| error("an earlier run of this session ended in a panic"))?;
-            let (mut outputs, _) = match &mut *running {
-                Running::Any(any) => any.run(&views).map_err(error)?,
+            let (outputs, names) = match &mut *running {
+                Running::Any(forms) => {
+                    let form = forms.form(Choice::new(&forms.source, &views, &lists))?;
+                    let views = form.any.inputs().map(|i| pick(&views, &i.name)).collect::<PyResult<Vec<_>>>()?;
+                    let (mut outputs, _) = form.any.run(&views).map_err(error)?;
+                    form.checks.verify(&mut outputs).map_err(error)?;
+                    (outputs, if self.structures.is_empty() { Vec::new() } else { form.any.output_names() })
+                }
                 Running::Plan(session) => {
+                    let views = self.inputs.iter().map(|i| pick(&views, &i.0)).collect::<PyResult<Vec<_>>>()?;
                     let number = session.plans().position(|p| fits(&p.inputs, &views));
                     if let Some(i) = number {
                         session.select(i).map_err(error)?;
                     }
-                    session.run(&views).map_err(error)?
+                    (session.run(&views).map_err(error)?.0, Vec::new())
                 }
             };
-            let names = match &*running {
-                Running::Any(any) if !self.structures.is_empty() => any.output_names(),
-                _ => Vec::new(),
-            };
-            self.checks.verify(&mut outputs).map_err(error)?;
             Ok((outputs.into_iter().map(NativeTensor::new).collect::<PyResult<_>>()?, names))
         })
     }
+}
+
+fn pick<'a>(views: &BTreeMap<&str, TensorView<'a>>, name: &str) -> PyResult<TensorView<'a>> {
+    views.get(name).copied().ok_or_else(|| error(format!("there is no array for input `{name}`")))
 }
 
 fn fits(ports: &[Port], views: &[TensorView]) -> bool {
@@ -325,7 +349,7 @@ pub fn compile(
 ) -> PyResult<Vec<u8>> {
     work(py, || {
         let target = barewave::target(&target).map_err(error)?;
-        let model = read(path.as_deref(), bytes, dtype.as_deref())?;
+        let model = converted(read(path.as_deref(), bytes)?, computed_in(dtype.as_deref())?)?;
         let compiler = Compiler::new(target, Options { cache: cache(cached), ..Options::default() });
         let shapes = Shapes { dims: dims.into_iter().collect(), ..Shapes::default() };
         let compiled = compiler.compile(&model, &shapes).map_err(error)?;

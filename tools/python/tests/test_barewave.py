@@ -64,16 +64,58 @@ def test_sequences_come_out_as_lists():
     lists = [helper.make_tensor_sequence_value_info(n, TensorProto.FLOAT, None) for n in ["rows", "none", "columns"]]
     m = model(nodes, [tensor("x", ["n", 2])], [lists[0], tensor("r", ["n", 2]), *lists[1:]])
     s = barewave.InferenceSession(m, device="emu:gfx1100")
-    assert [o.type for o in s.get_outputs()] == ["seq(tensor(?))", "tensor(float)", "seq(tensor(?))", "seq(tensor(?))"]
+    assert [o.type for o in s.get_outputs()] == ["seq(tensor(float))", "tensor(float)", "seq(tensor(float))", "seq(tensor(float))"]
     for n in [3, 1]:
         x = np.arange(2 * n, dtype=np.float32).reshape(n, 2) - 1
         rows, r, none, columns = s.run(None, {"x": x})
         assert [a.tolist() for a in rows] == [[row] for row in x.tolist()] and none == []
         assert [a.tolist() for a in columns] == [x[:, :1].tolist(), x[:, 1:].tolist()]
         assert r.tolist() == np.maximum(x, 0).tolist() and s.run(["r"], {"x": x})[0].tolist() == r.tolist()
-    m = model([helper.make_node("SequenceLength", ["rows"], ["n"])], [lists[0]], [tensor("n", [], TensorProto.INT64)])
-    with pytest.raises(barewave.BarewaveError, match="input rows is of type seq.*sessions take tensors only"):
-        barewave.InferenceSession(m, device="emu:gfx1100").run(None, {"rows": [x]})
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_sequences_and_optionals_go_in(strict):
+    of_tensor = lambda name, kind: helper.make_tensor_type_proto(kind, None)  # noqa: E731
+    lists = helper.make_tensor_sequence_value_info("rows", TensorProto.FLOAT, None)
+    optional = helper.make_value_info("bias", helper.make_optional_type_proto(of_tensor("bias", TensorProto.FLOAT)))
+    nodes = [
+        helper.make_node("SequenceLength", ["rows"], ["n"]),
+        helper.make_node("ConcatFromSequence", ["rows"], ["all"], axis=0),
+        helper.make_node("OptionalHasElement", ["bias"], ["has"]),
+    ]
+    outputs = [tensor("n", [], TensorProto.INT64), tensor("all", None), tensor("has", [], TensorProto.BOOL)]
+    s = barewave.InferenceSession(model(nodes, [lists, optional], outputs), device="emu:gfx1100", strict=strict)
+    assert [i.type for i in s.get_inputs()] == ["seq(tensor(float))", "optional(tensor(float))"]
+    for shapes in ([(2, 3), (1, 3)], [(4, 2)], [(1, 3), (5, 3)], [(2,), (1,), (0,)]):
+        rows = [np.random.default_rng(len(e)).standard_normal(e, dtype=np.float32) for e in shapes]
+        for bias in (None, np.ones(2, np.float32)):
+            n, joined, has = s.run(None, {"rows": rows, "bias": bias})
+            assert (n, has) == (len(rows), bias is not None) and np.array_equal(joined, np.concatenate(rows))
+    assert s.run(["n"], {"rows": [[1.5, 2]], "bias": None})[0] == 1  # lists become what is declared
+    with pytest.raises(barewave.BarewaveError, match=r"input rows, element 1 is float64, the model takes float32.*astype"):
+        s.run(None, {"rows": [rows[0], np.zeros(2)], "bias": None})
+    with pytest.raises(barewave.BarewaveError, match=r"input rows is of type seq\(tensor\(float\)\): give a list of arrays"):
+        s.run(None, {"rows": rows[0], "bias": None})
+    m = model([helper.make_node("SequenceLength", ["rows"], ["n"])], [lists], outputs[:1])
+    s = barewave.InferenceSession(m, device="emu:gfx1100", strict=strict)
+    assert [s.run(None, {"rows": rows[:k]})[0] for k in (3, 0, 1)] == [3, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [None, "f16"])
+def test_initializers_that_are_inputs_may_be_given(dtype):
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["m"]), helper.make_node("Reshape", ["m", "to"], ["y"])]
+    defaults = [helper.make_tensor("scale", TensorProto.FLOAT, [1], [2]), helper.make_tensor("to", TensorProto.INT64, [1], [-1])]
+    inputs = [tensor("scale", [1]), tensor("x", ["n", 4]), tensor("to", ["r"], TensorProto.INT64)]
+    s = barewave.InferenceSession(model(nodes, inputs, [tensor("y", None)], defaults), device="emu:gfx1100", dtype=dtype)
+    assert [i.name for i in s.get_inputs()] == ["x"]
+    assert [i.name for i in s.get_overridable_initializers()] == ["scale", "to"]
+    x, scale, to = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([-3], np.float32), np.array([4, 2])
+    for _ in range(2):
+        assert s.run(None, {"x": x})[0].tolist() == (x * 2).ravel().tolist()
+        assert s.run(None, {"scale": scale, "x": x})[0].tolist() == (x * -3).ravel().tolist()
+        assert s.run(None, {"to": to, "x": x, "scale": scale})[0].tolist() == (x * -3).reshape(4, 2).tolist()
+    with pytest.raises(barewave.BarewaveError, match="input scale is float64, the model takes float32"):
+        s.run(None, {"x": x, "scale": np.zeros(1)})
 
 
 def test_strings_go_in_and_come_out():

@@ -159,6 +159,19 @@ def _strings(array: np.ndarray, what: str):
     return list(array.shape), texts
 
 
+def _input(array: np.ndarray, what: str, declared: str | None):
+    """A tensor of the type that the model takes, as the native half takes it."""
+    text = array.dtype.kind in "OUST"
+    raw = _strings(array, what) if text else _raw(array, what, declared)
+    if declared is not None and ("string" if text else raw[0]) != declared:
+        own = "str_" if declared == "string" else _TYPES[declared][0]
+        module = "numpy" if hasattr(np, own) else "ml_dtypes"
+        raise BarewaveError(
+            f"{what} is {array.dtype.name}, the model takes {own}: convert it with .astype({module}.{own})"
+        )
+    return raw
+
+
 def _elements(tensor) -> np.ndarray:
     """The array of a tensor that the native half gave."""
     if tensor.dtype != "string":
@@ -323,14 +336,21 @@ class InferenceSession:
         path, data = _source(path_or_bytes)
         name = device or options.get("device", "auto")
         self._native = _barewave.NativeSession(path, data, name, strict, cache, dtype)
-        self._structures = self._native.structures
+        structures = self._native.structures
+        self._structures = {n: s.replace("?", _TYPES[t][1]) if t else s for n, (s, t) in structures.items()}
         self._inputs = [NodeArg._of(d, self._structures) for d in self._native.inputs]
+        self._overridable = [NodeArg._of(d, self._structures) for d in self._native.overridable]
         self._outputs = [NodeArg._of(d, self._structures) for d in self._native.outputs]
-        self._types = {d[0]: d[1] for d in self._native.inputs}
+        self._types = {d[0]: d[1] for d in self._native.inputs + self._native.overridable}
+        self._types |= {n: t for n, (_, t) in structures.items()}
 
     def get_inputs(self) -> list:
         """The inputs that have to be given."""
         return list(self._inputs)
+
+    def get_overridable_initializers(self) -> list:
+        """The inputs that may be given, and otherwise are what the model's file says."""
+        return list(self._overridable)
 
     def get_outputs(self) -> list:
         """The outputs."""
@@ -356,9 +376,9 @@ class InferenceSession:
         return self._native.target
 
     def run(self, output_names, input_feed: dict, run_options=None) -> list:
-        """Runs the model once: arrays by input's name; gives arrays in the order of ``output_names`` (all for None), and lists of
-        dictionaries for what ZipMap makes."""
-        names = [i.name for i in self._inputs]
+        """Runs the model once: arrays by input's name, lists of arrays for sequences, None for an optional without a value; gives
+        the same in the order of ``output_names`` (all for None), and lists of dictionaries for what ZipMap makes."""
+        names = [i.name for i in self._inputs + self._overridable]
         if not isinstance(input_feed, Mapping):
             raise BarewaveError(f"inputs are a dictionary of arrays by name, not {type(input_feed).__name__}")
         missing = [i for i in self._inputs if i.name not in input_feed]
@@ -373,27 +393,35 @@ class InferenceSession:
             unknown = [n for n in output_names if n not in wanted]
             if unknown:
                 raise BarewaveError(f"no such output: {', '.join(unknown)}; there are {', '.join(wanted)}")
-        other = [i for i in self._inputs if i.name in self._structures]
-        if other:
-            raise BarewaveError(f"input {other[0].name} is of type {other[0].type}; sessions take tensors only")
-        arrays = [_array(input_feed[n], f"input {n}", self._types[n]) for n in names]
-        raw = []
-        for n, a in zip(names, arrays):
-            declared = self._types[n]
-            text = a.dtype.kind in "OUST"
-            r = _strings(a, f"input {n}") if text else _raw(a, f"input {n}", declared)
-            if declared is not None and ("string" if text else r[0]) != declared:
-                own = "str_" if declared == "string" else _TYPES[declared][0]
-                module = "numpy" if hasattr(np, own) else "ml_dtypes"
-                raise BarewaveError(
-                    f"input {n} is {a.dtype.name}, the model takes {own}: convert it with .astype({module}.{own})"
-                )
-            raw.append(r)
-        results, called = self._native.run(raw)
-        del arrays
+        tensors, counts = [], {}
+        for n in (n for n in names if n in input_feed):
+            held = self._held(n, input_feed[n])
+            if n in self._structures:
+                counts[n] = None if held is None else len(held)
+            tensors += [(called, what, self._types[n], _array(v, what, self._types[n])) for called, what, v in held or []]
+        raw = [(called, _input(array, what, declared)) for called, what, declared, array in tensors]
+        results, called = self._native.run(raw, counts)
+        del tensors
         made = dict(zip(called or wanted, results))
         keys = dict(zip(wanted, self._native.maps))
         return [self._output(n, made, keys[n]) for n in output_names or wanted]
+
+    def _held(self, name: str, value):
+        """The tensors that are given for an input: what each is called, what it is in messages, and its value; None for an
+        optional without a value."""
+        structure = self._structures.get(name, "")
+        if "map(" in structure:
+            raise BarewaveError(
+                f"input {name} is of type {structure}; sessions take tensors, sequences and optionals: "
+                "give the numbers of the map as a tensor, to a model without the node that reads it"
+            )
+        if structure.startswith("optional") and value is None:
+            return None
+        if "seq(" not in structure:
+            return [(name, f"input {name}", value)]
+        if not isinstance(value, (list, tuple)):
+            raise BarewaveError(f"input {name} is of type {structure}: give a list of arrays, not {type(value).__name__}")
+        return [(f"{name}[{k}]", f"input {name}, element {k}", v) for k, v in enumerate(value)]
 
     def _output(self, name: str, made: dict, keys):
         """An output of the tensors that a run gave: an array, a list of the elements of a sequence, or of maps, or None."""

@@ -5,6 +5,7 @@ from typing import Optional, Union
 __version__: str
 
 RawArray = tuple[str, list[int], int, int]
+RawTexts = tuple[list[int], list[str]]
 Declared = tuple[str, Optional[str], Optional[list[Union[int, str, tuple[()]]]]]
 
 class BarewaveError(RuntimeError): ...
@@ -18,8 +19,10 @@ class NativeTensor:
 
 class NativeSession:
     inputs: list[Declared]
+    overridable: list[Declared]
     outputs: list[Declared]
     maps: list[Optional[tuple[list[int], list[str]]]]
+    structures: dict[str, tuple[str, Optional[str]]]
     metadata: list[tuple[str, str]]
     graph_name: str
     opset: Optional[int]
@@ -29,7 +32,9 @@ class NativeSession:
     def __init__(
         self, path: Optional[str], bytes: Optional[bytes], device: str, strict: bool, cached: bool, dtype: Optional[str]
     ) -> None: ...
-    def run(self, arrays: list[RawArray]) -> list[NativeTensor]: ...
+    def run(
+        self, arrays: list[tuple[str, Union[RawArray, RawTexts]]], lists: dict[str, Optional[int]]
+    ) -> tuple[list[NativeTensor], list[str]]: ...
 
 def compile(
     path: Optional[str],
