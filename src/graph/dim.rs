@@ -73,6 +73,24 @@ impl Dim {
         matches!(self - other, Dim::Known(n) if n != 0)
     }
 
+    /// True when it cannot be the other: the two differ, or the other is negative, as no size is.
+    pub(crate) fn is_never(&self, other: &Dim) -> bool {
+        self.differs(other) || matches!(other, Dim::Known(..0)) && self.is_count()
+    }
+
+    /// True when it is plain that it is not negative for any sizes.
+    fn is_count(&self) -> bool {
+        let atom = |a: &Atom| match a {
+            Atom::Size(_) => true,
+            Atom::Quotient(a, b) | Atom::Min(a, b) => a.is_count() && b.is_count(),
+            Atom::Max(a, b) => a.is_count() || b.is_count(),
+        };
+        match self {
+            Dim::Known(n) => *n >= 0,
+            Dim::Open(sum) => sum.0.iter().all(|(atoms, n)| *n > 0 && atoms.iter().all(atom)),
+        }
+    }
+
     fn terms(&self) -> Sum {
         match self {
             Dim::Known(0) => Sum::default(),
@@ -163,6 +181,33 @@ impl Dim {
         sum.0.keys().flatten().flat_map(of).collect()
     }
 
+    /// The same with a size replaced by what it is.
+    pub(crate) fn with(&self, name: &str, value: &Dim) -> Dim {
+        let Dim::Open(sum) = self else { return self.clone() };
+        let atom = |a: &Atom| match a {
+            Atom::Size(own) if **own == *name => value.clone(),
+            Atom::Size(_) => a.clone().into(),
+            Atom::Quotient(a, b) => a.with(name, value).quotient(&b.with(name, value)),
+            Atom::Max(a, b) => a.with(name, value).larger(&b.with(name, value)),
+            Atom::Min(a, b) => a.with(name, value).smaller(&b.with(name, value)),
+        };
+        let term = |(atoms, n): (&Vec<Atom>, &i64)| atoms.iter().fold(Dim::Known(*n), |p, a| &p * &atom(a));
+        sum.0.iter().map(term).fold(Dim::Known(0), |sum, t| &sum + &t)
+    }
+
+    /// One of the sizes in it, and what that is where the whole is zero: where possible a preferred one, then one that is not
+    /// negative for any sizes.
+    pub(crate) fn root(&self, preferred: impl Fn(&str) -> bool) -> Option<(String, Dim)> {
+        let Dim::Open(sum) = self else { return None };
+        let roots = sum.0.iter().filter_map(|(atoms, n)| {
+            let [Atom::Size(name)] = &atoms[..] else { return None };
+            let rest = &(&Dim::size(name) * &Dim::Known(*n)) - self;
+            let value = rest.exact(&Dim::Known(*n))?;
+            (!value.sizes().contains(&**name)).then(|| (name.to_string(), value))
+        });
+        roots.min_by_key(|(name, value)| (!preferred(name), value.terms().0.values().any(|n| *n < 0)))
+    }
+
     /// Its value for given sizes; saturates.
     pub fn at(&self, size: &dyn Fn(&str) -> i64) -> i64 {
         let sum = match self {
@@ -248,6 +293,23 @@ pub(crate) fn broadcast_dims<'a>(shapes: impl Iterator<Item = &'a [Dim]> + Clone
         }
     }
     Ok(out)
+}
+
+/// Extents that these shapes have at the same place, and that are equal unless one of them is 1.
+pub(crate) fn aligned<'a>(shapes: impl Iterator<Item = &'a [Dim]>) -> Vec<(Dim, Dim)> {
+    let mut first: Vec<&Dim> = Vec::new();
+    let mut pairs = Vec::new();
+    for shape in shapes {
+        for (i, d) in shape.iter().rev().enumerate() {
+            match first.get_mut(i) {
+                None => first.push(d),
+                Some(known) if known.is(1) => *known = d,
+                Some(known) if d.is(1) || d == *known => {}
+                Some(known) => pairs.push((known.clone(), d.clone())),
+            }
+        }
+    }
+    pairs
 }
 
 /// Dimensions as text.

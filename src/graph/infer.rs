@@ -127,6 +127,8 @@ pub(crate) struct Inference<'m> {
     open: bool,
     /// Of an open walk, and of one that goes on after what it refuses: what was refused.
     refused: Option<FxHashMap<u32, Reason>>,
+    /// Of an open walk: extents that have to be equal for what is done with them.
+    ties: Vec<(Dim, Dim)>,
     /// What a size stands for where its own value matters.
     sizes: FxHashMap<String, i64>,
     /// Where single nodes are lowered to nothing.
@@ -143,6 +145,7 @@ impl<'m> Inference<'m> {
             current: 0,
             open: false,
             refused: None,
+            ties: Vec::new(),
             sizes: FxHashMap::default(),
             scratch: None,
         }
@@ -348,7 +351,19 @@ impl<'m> Inference<'m> {
         Dim::size(&format!("{}[{d}]", o.map_or("output", |o| self.resolved.names[o.index()])))
     }
 
+    /// What the walk found to be equal, if it was an open one.
+    pub(crate) fn into_ties(self) -> Vec<(Dim, Dim)> {
+        self.ties
+    }
+
     // ---- what rules ask and say ----
+
+    /// These extents have to be equal.
+    pub(crate) fn tie(&mut self, pairs: Vec<(Dim, Dim)>) {
+        if self.open {
+            self.ties.extend(pairs.into_iter().filter(|(a, b)| a != b));
+        }
+    }
 
     /// What is known of a value.
     pub(crate) fn fact(&self, v: ValueId) -> Option<&Fact> {

@@ -47,6 +47,7 @@ mod sparse;
 mod standardize;
 mod store;
 mod sums;
+mod ties;
 mod unpack;
 mod uses;
 pub mod view;
@@ -204,6 +205,8 @@ pub struct Types {
     pub values: BTreeMap<String, ValueType>,
     /// Nodes that are refused: their numbers in [`Graph::nodes`](crate::onnx::Graph::nodes), and why.
     pub refused: Vec<(usize, Reason)>,
+    /// Extents that nodes need to be equal, where that depends on run-time sizes.
+    pub ties: Vec<(Dim, Dim)>,
 }
 
 /// Infers types and shapes without compiling anything. Extents that neither the model nor `options` tell are named
@@ -230,6 +233,7 @@ pub fn infer(model: &Model, options: &Options) -> Result<Types, Error> {
             types.refused.push((number, reason.clone()));
         }
     }
+    types.ties = inference.into_ties();
     Ok(types)
 }
 

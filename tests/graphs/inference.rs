@@ -153,6 +153,41 @@ fn windows_slices_and_parts_of_run_time_sizes() {
     assert_eq!(*verdict("the conv"), Verdict::Supported);
 }
 
+/// What torch writes for an expansion to sizes of which some may be -1, and extents that follow from others.
+#[test]
+fn sizes_that_others_decide() {
+    let list = |v: &[i64]| Attribute::Tensor(HostTensor::from_i64(&[v.len()], v));
+    let nodes = vec![
+        node("Concat", &["past", "new"], &["keys"], &[("axis", Attribute::Int(1))]),
+        node("MatMul", &["queries", "turned"], &["scores"], &[]),
+        node("Shape", &["scores"], &["whole"], &[]),
+        node("Constant", &[], &["unknown"], &[("value", list(&[-1; 3]))]),
+        node("Constant", &[], &["ones"], &[("value", list(&[1; 3]))]),
+        node("Equal", &["whole", "unknown"], &["open"], &[]),
+        node("Where", &["open", "ones", "whole"], &["want"], &[]),
+        node("Expand", &["mask", "want"], &["wide"], &[]),
+        node("Add", &["scores", "wide"], &["masked"], &[]),
+        node("MatMul", &["masked", "keys"], &["y"], &[]),
+    ];
+    let input = |name, dims: [&str; 3]| {
+        let dim = |d: &str| d.parse().map_or_else(|_| symbol(d), Declared::Known);
+        (name, DType::F32, dims.map(dim).to_vec())
+    };
+    let inputs = [
+        input("past", ["b", "past", "8"]),
+        input("new", ["c", "1", "8"]),
+        input("queries", ["1", "1", "width"]),
+        input("turned", ["d", "8", "total"]),
+        input("mask", ["1", "1", "seen"]),
+    ];
+    let types = graph::infer(&model(&inputs, nodes, "y"), &Options::default()).unwrap();
+    assert_eq!(types.refused, []);
+    assert_eq!(shape(&types, "y"), "f32[max(b, d), 1, 8]");
+    let names = ["b", "c", "d", "past", "width", "total", "seen"].map(String::from).into();
+    let settled: Vec<String> = types.settled(&names).iter().map(|(name, d)| format!("{name} = {d}")).collect();
+    assert_eq!(settled, ["b = d", "c = d", "seen = past+1", "total = past+1", "width = 8"]);
+}
+
 /// Operators of models that people quantise and of scikit-learn: a row of data more is a row of results more.
 #[test]
 fn rows_go_through_quantised_products_and_trees() {

@@ -106,6 +106,8 @@ fn einsum_of_batches_sums_and_diagonals() {
         ("ij,jk,kl->il", vec![vec![2, 3], vec![3, 4], vec![4, 5]]),
         ("abc,cd->abd", vec![vec![2, 3, 4], vec![4, 5]]),
         ("ij->", vec![vec![4, 5]]),
+        ("ij,jk->ik", vec![vec![2, 0], vec![0, 3]]),
+        ("ij,k->ik", vec![vec![0, 2], vec![3]]),
     ] {
         let mut b = Builder::new(17, 9);
         let names: Vec<String> = shapes.iter().map(|s| b.input(s)).collect();

@@ -6,7 +6,7 @@
 use super::matmul::product;
 use super::source::counted;
 use crate::graph::ask::Ask;
-use crate::graph::dim::{Dim, described};
+use crate::graph::dim::{Dim, aligned, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Guard, Softmax, StepKind};
@@ -389,10 +389,19 @@ fn headed(dims: &[Dim], count: usize) -> Res<[Dim; 4]> {
 pub(super) fn of_attention(cx: &mut Inference<'_>) -> Res<()> {
     let [q, k, v] = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
     let (own, shared) = (count(cx, "q_num_heads")?, count(cx, "kv_num_heads")?);
-    let [b, h, s, _] = headed(cx.dims(q), own)?;
-    let ([_, hk, t, d], [_, _, _, dv]) = (headed(cx.dims(k), shared)?, headed(cx.dims(v), shared)?);
-    let past = |i: usize| cx.optional(i).and_then(|p| cx.dims(p).get(2).cloned()).unwrap_or(Dim::Known(0));
-    let t = &t + &past(4);
+    let [b, h, s, dq] = headed(cx.dims(q), own)?;
+    let ([bk, hk, t, d], [bv, hv, tv, dv]) = (headed(cx.dims(k), shared)?, headed(cx.dims(v), shared)?);
+    cx.tie(vec![(b.clone(), bk.clone()), (bk, bv), (dq, d.clone()), (hk.clone(), hv), (t.clone(), tv)]);
+    let past = |i: usize| cx.optional(i).map(|p| cx.dims(p).to_vec()).unwrap_or_default();
+    let (past_k, past_v) = (past(4), past(5));
+    let long = |past: &[Dim]| past.get(2).cloned().unwrap_or(Dim::Known(0));
+    let own = |past: &[Dim], own: [&Dim; 4]| past.iter().cloned().zip(own.map(Dim::clone)).collect::<Vec<_>>();
+    cx.tie([own(&past_k, [&b, &hk, &long(&past_v), &d]), own(&past_v, [&b, &hk, &long(&past_k), &dv])].concat());
+    let t = &t + &long(&past_k);
+    if let Some(mask) = cx.optional(3) {
+        let scores = [&b, &h, &s, &t].map(Dim::clone);
+        cx.tie(aligned([&scores[..], cx.dims(mask)].into_iter()));
+    }
     let dtype = cx.dtype(q);
     let y =
         if cx.rank(q) == 3 { vec![b.clone(), s.clone(), &h * &dv] } else { [&b, &h, &s, &dv].map(Dim::clone).to_vec() };

@@ -525,10 +525,12 @@ pub(super) fn of_convolution(cx: &mut Inference<'_>, x: ValueId, w: ValueId, dty
         let (xs, ws) = (described(xs), described(ws));
         return Err(Reason::Shape(format!("data of shape {xs} or weights of shape {ws} have no elements")));
     }
+    let channels = (xs[1].clone(), &ws[1] * &groups.into());
     let mut dims = vec![xs[0].clone(), ws[0].clone()];
     for d in 0..kernel.len() {
         dims.push(frame.places(d, &xs[2 + d], false)?);
     }
+    cx.tie(vec![channels]);
     cx.give(0, dtype, dims)
 }
 

@@ -4,11 +4,11 @@
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Expr};
+use crate::graph::expr::{Binary, Expr, Scalar};
 use crate::graph::fused::{Access, Reduce, ReduceOp, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, map_access};
-use crate::graph::lower::Lowering;
+use crate::graph::lower::{Lowering, splat};
 use crate::graph::view::View;
 use std::collections::BTreeMap;
 
@@ -202,11 +202,17 @@ pub(super) fn einsum(cx: &mut Lowering<'_>) -> Res<()> {
     let ids = cx.inputs();
     let Equation { terms, result } = Equation::read(cx)?;
     let dtype = cx.dtype(ids[0]);
+    if let Some(other) = ids.iter().map(|v| cx.dtype(*v)).find(|t| *t != dtype) {
+        return Err(Reason::Type(format!("its inputs have the types {dtype} and {other}; one type is needed")));
+    }
+    // Sums of nothing.
+    if ids.iter().any(|v| cx.shape(*v).contains(&0)) {
+        let zeros = splat(dtype, &cx.result(0), Scalar::of(dtype, 0.0));
+        cx.set(0, zeros);
+        return Ok(());
+    }
     let mut values = Vec::new();
     for (&v, labels) in ids.iter().zip(terms) {
-        if cx.dtype(v) != dtype || cx.shape(v).contains(&0) {
-            return Err(Reason::Type("its inputs have different types or no elements".into()));
-        }
         let value = cx.without_base(v);
         values.push(diagonal(cx, Labelled { value, labels })?);
     }
@@ -231,6 +237,7 @@ pub(super) fn of_einsum(cx: &mut Inference<'_>) -> Res<()> {
     let ids = cx.inputs();
     let Equation { terms, result } = Equation::read(cx)?;
     let mut extents: BTreeMap<char, Dim> = BTreeMap::new();
+    let mut ties = Vec::new();
     for (v, labels) in ids.iter().zip(&terms) {
         for (l, d) in labels.iter().zip(cx.dims(*v)) {
             let all = extents.entry(*l).or_insert(Dim::Known(1));
@@ -239,9 +246,12 @@ pub(super) fn of_einsum(cx: &mut Inference<'_>) -> Res<()> {
                 *all = d.clone();
             } else if !d.is(1) && d.differs(all) {
                 return Err(Reason::Shape(format!("label `{l}` has the extents {all} and {d}")));
+            } else if !d.is(1) {
+                ties.push((all.clone(), d.clone()));
             }
         }
     }
+    cx.tie(ties);
     let dims = result.iter().filter_map(|l| extents.get(l).cloned()).collect();
     cx.give(0, cx.dtype(ids[0]), dims)
 }

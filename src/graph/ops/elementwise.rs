@@ -1,7 +1,7 @@
 //! Operators that are one scalar operation per element, with broadcasting.
 
 use crate::graph::ask::Ask;
-use crate::graph::dim::{Dim, broadcast_dims};
+use crate::graph::dim::{Dim, aligned, broadcast_dims, known, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::infer::Inference;
@@ -9,8 +9,8 @@ use crate::graph::lazy::broadcast_shape;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::onnx::Attribute;
-use crate::tensor::DType;
 use crate::tensor::small::SmallFloat;
+use crate::tensor::{DType, HostTensor};
 
 type Cx<'a, 'm> = &'a mut Lowering<'m>;
 
@@ -335,7 +335,7 @@ pub(super) fn bit_cast(cx: &mut Lowering<'_>) -> Res<()> {
 // ---- rules ----
 
 /// The dimensions that all inputs broadcast to.
-fn broadcast(cx: &Inference<'_>) -> Res<Vec<Dim>> {
+fn broadcast(cx: &mut Inference<'_>) -> Res<Vec<Dim>> {
     let ids = cx.inputs();
     if let ([a, b], Some(_)) = (&ids[..], cx.attribute("axis"))
         && cx.opset() < 7
@@ -345,7 +345,9 @@ fn broadcast(cx: &Inference<'_>) -> Res<Vec<Dim>> {
         let same = cx.dims(*b) == cx.dims(*a) || cx.rank(*b) <= cx.rank(*a);
         return if same { Ok(cx.dims(*a).to_vec()) } else { broadcast_dims(ids.iter().map(|v| cx.dims(*v))) };
     }
-    broadcast_dims(ids.iter().map(|v| cx.dims(*v)))
+    let dims = broadcast_dims(ids.iter().map(|v| cx.dims(*v)))?;
+    cx.tie(aligned(ids.iter().map(|v| cx.dims(*v))));
+    Ok(dims)
 }
 
 /// An element for each place, of a type.
@@ -366,26 +368,58 @@ pub(super) fn of_truth(cx: &mut Inference<'_>) -> Res<()> {
     of_type(cx, DType::Bool)
 }
 
+/// Which numbers are equal, where sizes do not decide that: none is negative.
+pub(super) fn of_equal(cx: &mut Inference<'_>) -> Res<()> {
+    of_truth(cx)?;
+    let ids = cx.inputs();
+    let Some(pairs) = abreast(cx, &ids) else { return Ok(()) };
+    let equal = |pair: &Vec<Dim>| match &pair[..] {
+        [a, b] if a == b => Some(1),
+        [a, b] if a.is_never(b) || b.is_never(a) => Some(0),
+        _ => None,
+    };
+    let found: Option<Vec<i64>> = pairs.iter().map(equal).collect();
+    let shape = known(&broadcast(cx)?);
+    if let (Some(found), Some(shape)) = (found, shape.filter(|s| s.iter().product::<usize>() == pairs.len())) {
+        cx.give_value(0, HostTensor::from_ints(DType::Bool, &shape, &found));
+    }
+    Ok(())
+}
+
+/// One of two, of sizes too.
 pub(super) fn of_choice(cx: &mut Inference<'_>) -> Res<()> {
-    let t = cx.dtype(cx.input(1)?);
-    of_type(cx, t)
+    let [condition, x, y] = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    of_type(cx, cx.dtype(x))?;
+    let chosen = cx.constant(condition).filter(|t| t.len() <= MOST_CHOSEN).map(HostTensor::to_i64);
+    if let (Some(chosen), Some(pairs)) = (chosen.filter(|c| !c.is_empty()), abreast(cx, &[x, y])) {
+        let n = pairs.len().max(chosen.len());
+        let places = product(&broadcast(cx)?).known();
+        if places == Some(n) && [pairs.len(), chosen.len()].iter().all(|len| [1, n].contains(len)) {
+            let at = |i: usize| pairs[i % pairs.len()][usize::from(chosen[i % chosen.len()] == 0)].clone();
+            cx.give_numbers(0, (0..n).map(at).collect());
+        }
+    }
+    Ok(())
+}
+
+/// Conditions that choose among sizes are no more.
+const MOST_CHOSEN: usize = 64;
+
+/// The numbers in values at each of their places, as far as sizes are known, where these are in lists of one length or single.
+fn abreast(cx: &Inference<'_>, ids: &[ValueId]) -> Option<Vec<Vec<Dim>>> {
+    let lists: Vec<Vec<Dim>> = ids.iter().map(|v| cx.sized_numbers(*v)).collect::<Option<_>>()?;
+    let n = lists.iter().map(Vec::len).max()?;
+    let fits = n > 0 && lists.iter().all(|l| l.len() == n || l.len() == 1);
+    fits.then(|| (0..n).map(|i| lists.iter().map(|l| l[i % l.len()].clone()).collect()).collect())
 }
 
 /// Arithmetic, of sizes too.
 fn of_arithmetic(cx: &mut Inference<'_>, f: impl Fn(&Dim, &Dim) -> Dim) -> Res<()> {
     of_first(cx)?;
-    let lists: Option<Vec<Vec<Dim>>> = cx.inputs().iter().map(|v| cx.sized_numbers(*v)).collect();
-    let Some(lists) = lists.filter(|l| !l.is_empty()) else { return Ok(()) };
-    let n = lists.iter().map(Vec::len).max().unwrap_or(0);
-    if lists.iter().any(|l| l.len() != n && l.len() != 1) {
-        return Ok(());
-    }
-    let at = |i: usize| {
-        let mut terms = lists.iter().map(|l| &l[i % l.len()]);
-        let first = terms.next().cloned().unwrap_or(Dim::Known(0));
-        terms.fold(first, |a, b| f(&a, b))
-    };
-    cx.give_numbers(0, (0..n).map(at).collect());
+    let ids = cx.inputs();
+    let Some(places) = abreast(cx, &ids) else { return Ok(()) };
+    let at = |terms: Vec<Dim>| terms.into_iter().reduce(|a, b| f(&a, &b)).unwrap_or(Dim::Known(0));
+    cx.give_numbers(0, places.into_iter().map(at).collect());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::source::MAX_GENERATED;
 use crate::graph::ask::Ask;
-use crate::graph::dim::{Dim, broadcast_dims, described, known, product};
+use crate::graph::dim::{Dim, aligned, broadcast_dims, described, known, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Expr, Scalar, Val};
 use crate::graph::fused::{Access, Guard, Role, Tensor};
@@ -426,6 +426,7 @@ fn give_reshaped(cx: &mut Inference<'_>, dims: Vec<Dim>) -> Res<()> {
         let (have, want) = (described(cx.dims(x)), described(&dims));
         return Err(Reason::Shape(format!("shape {have} cannot become {want}")));
     }
+    cx.tie(vec![(product(cx.dims(x)), product(&dims))]);
     let shape = known(&dims);
     if let (Some(t), Some(shape)) = (cx.constant(x), shape) {
         let t = t.reshaped(&shape)?;
@@ -538,7 +539,9 @@ pub(super) fn of_concat(cx: &mut Inference<'_>) -> Res<()> {
             let t = cx.dtype(v);
             return Err(Reason::Shape(format!("inputs {dtype}{one} and {t}{other} do not fit along axis {axis}")));
         }
+        let own = own.to_vec();
         dims[axis] = &dims[axis] + &own[axis];
+        cx.tie((0..dims.len()).filter(|d| *d != axis).map(|d| (dims[d].clone(), own[d].clone())).collect());
     }
     let lists: Option<Vec<Vec<Dim>>> = ids.iter().map(|v| cx.sized_numbers(*v)).collect();
     cx.give(0, dtype, dims)?;
@@ -607,6 +610,7 @@ pub(super) fn of_expand(cx: &mut Inference<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("{} is not a shape", described(&want))));
     }
     let dims = broadcast_dims([cx.dims(x), &want[..]].into_iter())?;
+    cx.tie(aligned([cx.dims(x), &want[..]].into_iter()));
     cx.give(0, cx.dtype(x), dims)
 }
 

@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use crate::graph::ask::Ask;
-use crate::graph::dim::{Dim, broadcast_dims, described};
+use crate::graph::dim::{Dim, aligned, broadcast_dims, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Op, Scalar, Val};
 use crate::graph::fused::{Access, StepKind};
@@ -189,7 +189,19 @@ pub(super) fn of_matmul(cx: &mut Inference<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     check_types(cx.dtype(a), cx.dtype(b))?;
     let dims = product_dims(cx.dims(a), cx.dims(b))?;
+    cx.tie(product_ties(cx.dims(a), cx.dims(b)));
     cx.give(0, cx.dtype(a), dims)
+}
+
+/// Extents that a product of matrices, or batches of them, needs to be equal.
+fn product_ties(a: &[Dim], b: &[Dim]) -> Vec<(Dim, Dim)> {
+    let (inner, batch) = match b {
+        [batch @ .., k, _] => (Some(k), batch),
+        _ => (b.first(), &b[..0]),
+    };
+    let mut ties = aligned([&a[..a.len().saturating_sub(2)], batch].into_iter());
+    ties.extend(a.last().cloned().zip(inner.cloned()));
+    ties
 }
 
 pub(super) fn of_gemm(cx: &mut Inference<'_>) -> Res<()> {
@@ -208,5 +220,6 @@ pub(super) fn of_gemm(cx: &mut Inference<'_>) -> Res<()> {
     if k.differs(&l) {
         return Err(misfit(cx.dims(a), cx.dims(b)));
     }
+    cx.tie(vec![(k, l)]);
     cx.give(0, cx.dtype(a), vec![m, n])
 }

@@ -179,7 +179,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("DynamicQuantizeLinear", "f", "", quantize::of_dynamic, quantize::dynamic),
     op ("Einsum", "nA*", "equation", einsum::of_einsum, einsum::einsum),
     map("Elu", "f", "alpha consumed_inputs", elementwise::of_first, activation::elu),
-    map("Equal", ".A .A", "axis broadcast", elementwise::of_truth, elementwise::equal),
+    map("Equal", ".A .A", "axis broadcast", elementwise::of_equal, elementwise::equal),
     map("Erf", "n", "", elementwise::of_first, elementwise::erf),
     map("Exp", "f", "consumed_inputs", elementwise::of_first, elementwise::exp),
     op ("Expand", ". i", "", layout::of_expand, layout::expand),

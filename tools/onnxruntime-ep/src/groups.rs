@@ -8,14 +8,15 @@
 //!
 //! What can be compiled is found by compiling: every group is lowered with the shapes that are declared, what is refused is
 //! taken out, and the rest is grouped anew until nothing is refused; then the code is made. Extents that are not declared get
-//! numbers on trial until some fit (heads divide a width, a window lies in a picture, a mask is as long as a cache and what goes
-//! behind it), and so do small inputs whose values decide
-//! shapes or branches; the code for the real ones is made when they come. An extent is refused only where the operator
-//! itself refuses it or a tensor grows too large, so what passes with some numbers passes with all that the model is for.
+//! numbers on trial until some fit (heads divide a width, a window lies in a picture): those of them that others decide (all that
+//! is concatenated has one batch, a mask is as long as a cache and what goes behind it) are what they have to be. Small inputs whose
+//! values decide shapes or branches get values on trial; the code for the real ones is made when they come. An extent is
+//! refused only where the operator itself refuses it or a tensor grows too large, so what passes with some numbers passes with all
+//! that the model is for.
 
 use crate::read::{ReadGraph, Value};
 use barewave::compile::{Missing, NodeSupport, Verdict};
-use barewave::graph::{Reason, in_type};
+use barewave::graph::{self, Reason, in_type};
 use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, Shapes};
@@ -103,10 +104,14 @@ fn refused(compiler: &Compiler, dtype: Option<DType>, graph: &ReadGraph, group: 
     };
     let attempt = Attempt { compiler, model: &model, group };
     let mut best: Option<(Refused, Shapes)> = None;
-    let plain = TRIALS.map(|(first, other)| Trial { first, other, apart: None });
-    let own = own_numbers(&model).into_iter().map(|other| Trial { first: 2, other, apart: None });
-    for trial in plain.into_iter().chain(related(&model)).chain(own) {
-        let (shapes, open) = trial_shapes(&model, &trial);
+    let sizes = Sizes::of(&model);
+    let open = !sizes.by_name.is_empty();
+    let plain = |settled| TRIALS.map(|(first, other)| Trial { first, other, apart: None, settled });
+    let own = own_numbers(&model).into_iter().map(|other| Trial { first: 2, other, apart: None, settled: true });
+    // What others decide may be a 1 that is repeated instead.
+    let free = plain(false).into_iter().filter(|_| !sizes.settled.is_empty());
+    for trial in plain(true).into_iter().chain(sizes.apart()).chain(own).chain(free) {
+        let shapes = sizes.shapes(&model, &trial);
         let found = attempt.with(&shapes);
         if best.as_ref().is_none_or(|(b, _)| found.nodes.len() < b.nodes.len()) {
             best = Some((found, shapes));
@@ -350,44 +355,84 @@ struct Trial {
     first: usize,
     /// Of others.
     other: usize,
-    /// Of a symbol that differs from the others.
+    /// Of a size that differs from the others.
     apart: Option<(String, usize)>,
+    /// Those that others decide are what these say.
+    settled: bool,
 }
 
-/// Models with more symbols are not tried with a symbol apart.
+/// Models with more sizes to choose are not tried with one of them apart.
 const MOST_APART: usize = 4;
 
-/// Trials in which one symbol is one more than the others, or the sum of two: a decoder's mask is as long as its cache and what
-/// goes behind it.
-fn related(model: &Model) -> Vec<Trial> {
-    let later = model.required_inputs().flat_map(|info| info.shape.iter().flat_map(|shape| shape.iter().skip(1)));
-    let symbols: BTreeSet<&str> =
-        later.filter_map(|d| if let Dim::Symbol(s) = d { Some(s.as_str()) } else { None }).collect();
-    if !(2..=MOST_APART).contains(&symbols.len()) {
-        return Vec::new();
-    }
-    let apart = |s: &str, n| Trial { first: 2, other: 2, apart: Some((s.to_string(), n)) };
-    symbols.into_iter().flat_map(|s| [apart(s, 3), apart(s, 4)]).collect()
+/// Larger extents that others decide are not tried.
+const LARGEST: i64 = 1 << 16;
+
+/// The extents that a model's inputs leave open, by name.
+struct Sizes {
+    /// Each, and whether it is the first dimension where it is named first.
+    by_name: BTreeMap<String, bool>,
+    /// Those that others decide.
+    settled: BTreeMap<String, graph::Dim>,
 }
 
-/// Shapes of all inputs, with trial extents for open dimensions; and whether there are any.
-fn trial_shapes(model: &Model, trial: &Trial) -> (Shapes, bool) {
-    let mut shapes = Shapes::default();
-    let mut named: BTreeMap<&str, usize> = trial.apart.iter().map(|(s, n)| (s.as_str(), *n)).collect();
-    let mut open = false;
-    for info in model.required_inputs() {
-        let dims = info.shape.iter().flatten().enumerate().map(|(i, d)| {
-            let extent = if i == 0 { trial.first } else { trial.other };
-            open |= !matches!(d, Dim::Known(_));
-            match d {
-                Dim::Known(n) => *n,
-                Dim::Symbol(s) => *named.entry(s).or_insert(extent),
-                Dim::Unknown => extent,
-            }
-        });
-        shapes.shapes.insert(info.name.clone(), dims.collect());
+/// The name of an extent that is left open, as inference has it.
+fn size_name(info: &ValueInfo, i: usize, d: &Dim) -> Option<String> {
+    match d {
+        Dim::Known(_) => None,
+        Dim::Symbol(s) => Some(s.clone()),
+        Dim::Unknown => Some(format!("{}[{i}]", info.name)),
     }
-    (shapes, open)
+}
+
+impl Sizes {
+    fn of(model: &Model) -> Sizes {
+        let mut by_name = BTreeMap::new();
+        for info in model.required_inputs() {
+            for (i, d) in info.shape.iter().flatten().enumerate() {
+                if let Some(name) = size_name(info, i, d) {
+                    by_name.entry(name).or_insert(i == 0);
+                }
+            }
+        }
+        let names: BTreeSet<String> = by_name.keys().cloned().collect();
+        let types = if names.is_empty() { None } else { graph::infer(model, &Shapes::default()).ok() };
+        Sizes { settled: types.map(|t| t.settled(&names)).unwrap_or_default(), by_name }
+    }
+
+    /// Trials in which one size is one more than the others, or the sum of two: a decoder's mask is as long as its cache and what
+    /// goes behind it.
+    fn apart(&self) -> Vec<Trial> {
+        let is_later = |(name, first): &(&String, &bool)| !**first && !self.settled.contains_key(*name);
+        let later: Vec<&String> = self.by_name.iter().filter(is_later).map(|(name, _)| name).collect();
+        if !(2..=MOST_APART).contains(&later.len()) {
+            return Vec::new();
+        }
+        let apart = |s: &str, n| Trial { first: 2, other: 2, apart: Some((s.to_string(), n)), settled: true };
+        later.into_iter().flat_map(|s| [apart(s, 3), apart(s, 4)]).collect()
+    }
+
+    /// Shapes of all inputs, with trial extents for those that are left open.
+    fn shapes(&self, model: &Model, trial: &Trial) -> Shapes {
+        let chosen = |name: &str| match (&trial.apart, self.by_name.get(name)) {
+            (Some((apart, n)), _) if apart == name => *n,
+            (_, Some(true)) => trial.first,
+            _ => trial.other,
+        };
+        let size = |name: &str| {
+            let settled = self.settled.get(name).filter(|_| trial.settled).map(|d| d.at(&|name| chosen(name) as i64));
+            let fitting = settled.filter(|n| (1..=LARGEST).contains(n));
+            fitting.map_or_else(|| chosen(name), |n| n as usize)
+        };
+        let mut shapes = Shapes::default();
+        for info in model.required_inputs() {
+            let extent = |(i, d): (usize, &Dim)| match (d, size_name(info, i, d)) {
+                (Dim::Known(n), _) => *n,
+                (_, name) => size(&name.unwrap_or_default()),
+            };
+            shapes.shapes.insert(info.name.clone(), info.shape.iter().flatten().enumerate().map(extent).collect());
+        }
+        shapes
+    }
 }
 
 #[cfg(test)]
@@ -452,5 +497,45 @@ mod tests {
         let compiler = Compiler::new(barewave_isa::Target::GFX1100, Default::default());
         let (groups, reasons) = choose(&compiler, None, &g, (0..3).collect());
         assert_eq!((groups, reasons), (vec![vec![0, 1, 2]], Reasons::new()));
+    }
+
+    /// Nothing names the extents of a layer's keys and values.
+    #[test]
+    fn extents_without_names_are_found() {
+        let mut g = graph(&[
+            (&["past", "new"], "keys"),
+            (&["queries", "keys"], "scores"),
+            (&["scores", "mask"], "masked"),
+            (&["masked", "values"], "joined"),
+            (&["joined", "to"], "y"),
+            (&["y", "weights"], "z"),
+        ]);
+        for (node, op) in g.nodes.iter_mut().zip(["Concat", "MatMul", "Add", "MatMul", "Reshape", "MatMul"]) {
+            node.node.op = op.into();
+        }
+        g.nodes[0].node.attributes.insert("axis".into(), Attribute::Int(-1));
+        let known = |n: usize| if n == 0 { Dim::Unknown } else { Dim::Known(n) };
+        // Keys lie turned.
+        let shapes: [(&str, &[usize]); 5] = [
+            ("past", &[0, 2, 8, 0]),
+            ("new", &[0, 2, 8, 1]),
+            ("queries", &[0, 2, 0, 8]),
+            ("mask", &[0, 1, 0, 0]),
+            ("values", &[0, 2, 0, 0]),
+        ];
+        let made = ["keys", "scores", "masked", "joined", "y", "z"].map(|name| (name, &[0, 0, 0, 0][..]));
+        for (name, shape) in shapes.into_iter().chain(made) {
+            let shape = Some(shape.iter().map(|n| known(*n)).collect());
+            let info = ValueInfo { name: name.into(), dtype: Some(DType::F32), shape };
+            g.values.insert(name.into(), Value::Tensor(info));
+        }
+        let weights = HostTensor::from_f64(DType::F32, &[32, 4], &[1.0; 128]);
+        g.values.insert("weights".into(), Value::Constant(weights));
+        g.values.insert("to".into(), Value::Constant(HostTensor::from_i64(&[3], &[0, -1, 32])));
+        g.outputs.push("z".into());
+        g.opsets.insert(String::new(), 18);
+        let compiler = Compiler::new(barewave_isa::Target::GFX1100, Default::default());
+        let (groups, reasons) = choose(&compiler, None, &g, (0..6).collect());
+        assert_eq!((groups, reasons), (vec![(0..6).collect()], Reasons::new()));
     }
 }

@@ -339,6 +339,75 @@ def test_extents_that_others_decide():
         assert same(session.run(None, feeds), judge.run(None, feeds))
 
 
+def decoder(layers, names):
+    """Two query heads to each of two heads of keys and values, as torch writes them. Without `names` nothing says which extents are equal."""
+    rng = np.random.default_rng(5)
+    weights, nodes, inputs, outputs = [], [], [], []
+
+    def constant(value):
+        weights.append(numpy_helper.from_array(np.asarray(value), f"c{len(weights)}"))
+        return weights[-1].name
+
+    def op(kind, *read, outputs=1, **attributes):
+        made = [f"v{len(nodes)}_{i}" for i in range(outputs)]
+        nodes.append(helper.make_node(kind, [r if isinstance(r, str) else constant(r) for r in read], made, **attributes))
+        return made[0]
+
+    def product(x, rows, columns):
+        return op("MatMul", x, rng.standard_normal((rows, columns), dtype=np.float32) * 0.3)
+
+    def given(name, dims, kind=TensorProto.FLOAT):
+        inputs.append(tensor(name, [d if isinstance(d, int) or names else None for d in dims], kind))
+        return name
+
+    def extent(x, axis):
+        return op("Gather", op("Shape", x), np.int64(axis))
+
+    def heads(x, count):
+        return op("Transpose", op("Reshape", x, np.array([0, 0, count, 8])), perm=[0, 2, 1, 3])
+
+    def repeated(x):
+        wide = op("Unsqueeze", x, np.array([2]))
+        batch, length = (op("Unsqueeze", extent(x, axis), np.array([0])) for axis in (0, 2))
+        shape = op("Concat", batch, np.array([2]), np.array([2]), length, np.array([8]), axis=0)
+        shape = op("Where", op("Equal", shape, np.full(5, -1)), np.ones(5, np.int64), shape)
+        return op("Reshape", op("Expand", wide, shape), np.array([0, 4, -1, 8]))
+
+    x = given("x", ["batch", "new", 32])
+    mask = given("mask", ["batch", "total"], TensorProto.INT64)
+    bias = None
+    for layer in range(layers):
+        past = [given(f"past_{kind}{layer}", ["batch", 2, "past", 8]) for kind in "kv"]
+        if bias is None:
+            total = op("Add", extent(past[0], 2), extent(x, 1))
+            seen = op("Gather", mask, op("Range", np.int64(0), total, np.int64(1)), axis=1)
+            bias = op("Mul", op("Sub", op("Cast", seen, to=TensorProto.FLOAT), np.float32(1)), np.float32(1e9))
+            bias = op("Unsqueeze", bias, np.array([1, 2]))
+        q = heads(product(x, 32, 32), 4)
+        all_ = [op("Concat", p, heads(product(x, 32, 16), 2), axis=2) for p in past]
+        scores = op("MatMul", q, op("Transpose", repeated(all_[0]), perm=[0, 1, 3, 2]))
+        shares = op("Softmax", op("Add", op("Mul", scores, np.float32(0.3)), bias), axis=-1)
+        joined = op("Transpose", op("MatMul", shares, repeated(all_[1])), perm=[0, 2, 1, 3])
+        batch, new = (op("Unsqueeze", extent(x, axis), np.array([0])) for axis in (0, 1))
+        joined = op("Reshape", joined, op("Concat", batch, new, np.array([32]), axis=0))
+        x = op("Add", x, product(joined, 32, 32))
+        outputs += [tensor(a, None) for a in all_]
+    return model(nodes, inputs, [tensor(x, None), *outputs], weights, opset=17)
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_decoders_are_one_group(names):
+    m = decoder(3, names)
+    session, judge = ours(m), cpu(m)
+    rng = np.random.default_rng(2)
+    for batch, past, new in [(1, 0, 5), (1, 5, 1), (1, 6, 1), (2, 3, 2)]:
+        feeds = {i.name: rng.standard_normal((batch, 2, past, 8), dtype=np.float32) for i in session.get_inputs()}
+        feeds["x"] = rng.standard_normal((batch, new, 32), dtype=np.float32)
+        feeds["mask"] = np.ones((batch, past + new), np.int64)
+        feeds["mask"][-1, : past // 2] = 0
+        assert same(session.run(None, feeds), judge.run(None, feeds))
+
+
 def test_branches():
     def branch(op, name):
         out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])
