@@ -12,7 +12,7 @@
 
 use super::{Error, Options, Types, infer};
 use crate::onnx::{Attribute, Dim, Graph, Model, Node, ValueInfo};
-use crate::tensor::{DType, HostTensor};
+use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operators that stay in 32 bits.
@@ -188,7 +188,7 @@ impl Converted {
         if self.half.insert(value.to_string()) {
             match self.model.graph.initializers.get(value) {
                 Some(t) => {
-                    let converted = HostTensor::from_f64(self.dtype, t.shape(), &t.to_f64());
+                    let converted = t.mapped(self.dtype, |_, v| v);
                     self.model.graph.initializers.insert(name.clone(), converted);
                 }
                 None => self.cast(node, value.to_string(), name.clone(), self.dtype),

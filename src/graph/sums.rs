@@ -118,11 +118,8 @@ impl Sum {
         for (i, scale) in scales {
             let t = graph.tensor(step.inputs[i].tensor);
             let Role::Constant(weights) = &t.role else { continue };
-            let (mut data, row) = (weights.to_f64(), weights.len() / scale.len());
-            for (row, scale) in data.chunks_mut(row).zip(scale.to_f64()) {
-                row.iter_mut().for_each(|w| *w *= scale);
-            }
-            let role = Role::Constant(HostTensor::from_f64(t.dtype, &t.shape, &data));
+            let (scale, row) = (scale.to_f64(), weights.len() / scale.len());
+            let role = Role::Constant(weights.mapped(t.dtype, |n, w| w * scale[n / row]));
             let scaled = Tensor { role, ..t.clone() };
             step.inputs[i].tensor = graph.add_tensor(scaled);
         }

@@ -414,6 +414,22 @@ impl HostTensor {
         self.pieces().flat_map(|piece| piece.to_f64())
     }
 
+    /// A tensor of a type and the same shape made of each element by its number, without memory for all as numbers.
+    pub(crate) fn mapped(&self, dtype: DType, mut each: impl FnMut(usize, f64) -> f64) -> HostTensor {
+        let (mut bytes, mut at) = (Vec::new(), 0);
+        for piece in self.pieces() {
+            let mut values = piece.to_f64();
+            values.iter_mut().enumerate().for_each(|(i, v)| *v = each(at + i, *v));
+            at += values.len();
+            let made = HostTensor::from_f64(dtype, &[values.len()], &values);
+            if bytes.is_empty() {
+                bytes.reserve_exact(made.bytes().len() * self.len().div_ceil(values.len()));
+            }
+            bytes.extend_from_slice(made.bytes());
+        }
+        HostTensor::new(dtype, &self.shape, bytes).expect("as many elements")
+    }
+
     /// Runs of elements, few enough to be converted together.
     fn pieces(&self) -> impl Iterator<Item = HostTensor> + '_ {
         let n = self.len();
@@ -624,5 +640,16 @@ mod tests {
         for dtype in [DType::I8, DType::I16, DType::I32, DType::I64, DType::F16, DType::F32] {
             assert_eq!(HostTensor::from_ints(dtype, &[1], &[-7]).to_i64(), [-7], "{dtype}");
         }
+    }
+
+    #[test]
+    fn elements_are_mapped_piece_by_piece() {
+        let values: Vec<f64> = (0..PIECE + 5).map(|i| i as f64 / 8.0).collect();
+        let t = HostTensor::from_f64(DType::F32, &[1, PIECE + 5], &values);
+        let want: Vec<f64> = values.iter().enumerate().map(|(i, v)| v * (i % 3) as f64).collect();
+        let got = t.mapped(DType::F16, |i, v| v * (i % 3) as f64);
+        assert!(got == HostTensor::from_f64(DType::F16, &[1, PIECE + 5], &want));
+        let none = HostTensor::from_f64(DType::F32, &[0, 3], &[]);
+        assert_eq!(none.mapped(DType::BF16, |_, v| v).shape(), [0, 3]);
     }
 }
