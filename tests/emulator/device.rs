@@ -324,14 +324,9 @@ fn waves_do_not_meet_in_rounds_that_are_left_out() {
                 i(op::S_BARRIER_WAIT, &[], &[imm(0xffff)]),
             ],
         };
-        let round = [
-            meet,
-            vec![
-                i(op::S_SUB_U32, &[count.clone()], &[count.clone(), imm(1)]),
-                i(op::S_CMP_LG_U32, &[], &[count.clone(), imm(0)]),
-            ],
-        ]
-        .concat();
+        let round =
+            [meet, vec![i(op::S_SUB_U32, &[count], &[count, imm(1)]), i(op::S_CMP_LG_U32, &[], &[count, imm(0)])]]
+                .concat();
         let mut body = vec![i(op::S_MOV_B32, &[count], &[imm(50)])];
         body.extend(round.iter().cloned());
         body.push(i(op::S_CBRANCH_SCC1, &[], &[imm(0xffff - round.len() as u64)]));
