@@ -92,8 +92,18 @@ impl<'a> Term<'a> {
             pitch,
             window: [above.map_or(1, over), over(last)],
             taps: window.kernel.iter().product(),
+            image: out.iter().product(),
         };
         Gathered { table: !self.has_points(cx), reach: (x.strides[last + 2] == 1).then_some(reach) }
+    }
+
+    /// Bytes of lines of its input that no window reaches.
+    fn passed_over(self, cx: &Cx) -> usize {
+        if self.is_plain(cx) {
+            return 0;
+        }
+        let bytes = cx.graph.tensor(cx.step.inputs[self.input].tensor).bytes() as f64;
+        self.gathered(cx).reach.map_or(0, |r| (bytes * (1.0 - r.share())) as usize)
     }
 
     fn has_constant_weights(self, cx: &Cx) -> bool {
@@ -189,7 +199,7 @@ impl Columns {
             m: out.dims[1] / groups,
             n,
             k,
-            bytes: gemm::operand_bytes(cx, terms.len()),
+            bytes: gemm::operand_bytes(cx, terms.len()) - terms.iter().map(|t| t.passed_over(cx)).sum::<usize>(),
             stored: cx.dtype(Arg::Output).size(),
             expression: epilogue::clocks(cx),
             deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), self == Columns::Lines && k > 1),
@@ -215,7 +225,7 @@ impl Columns {
 }
 
 /// Images are put together where that takes so much less: both are estimates, and their lines are no longer whole.
-const WORTH_MERGING: f64 = 0.9;
+const WORTH_MERGING: f64 = 0.97;
 
 /// So many input channels may be too many for a workitem.
 const LONG: usize = 16;

@@ -5,7 +5,7 @@
 use super::address::Offset;
 use super::error::Res;
 use super::lines::{self, Lines, Place, Shape};
-use super::split::count_workgroup;
+use super::split::{Found, count_workgroup};
 use super::{Cx, Kernel, Writer, lanes};
 use crate::graph::view::View;
 use crate::mir::{BlockId, Opnd, Part};
@@ -103,7 +103,7 @@ impl Joint {
         let (item, threads) = (w.b.workitem_id(), lines.team());
         let counter = w.b.mad(self.line, threads, item);
         let counter = w.b.mul(counter, 4u32);
-        count_workgroup(w, counter, threads, self.pieces.count - 1, self.done);
+        count_workgroup(w, counter, (threads, Found::Apart), self.pieces.count - 1, self.done);
         let first = w.b.mul(self.line, self.pieces.count * size);
         let mut loaded = Vec::new();
         w.b.loads_from_device(true);

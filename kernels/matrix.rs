@@ -380,9 +380,10 @@ impl MatrixForm {
             true => rows.max(columns) + sets * rows.min(columns),
             false => sets.max(2) * (rows + columns),
         };
-        // What is loaded is there twice where loads come first.
+        // What is loaded is there twice where loads come first, and are not of single elements.
         let in_turn = types.bytes() < 4 && !spread;
-        let loads = if in_turn && tile.buffers > 1 { 2 } else { 1 };
+        let single = e.gathers(0) || e.gathers(1);
+        let loads = if in_turn && tile.buffers > 1 && !single { 2 } else { 1 };
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
         let turned = if in_turn && e.deep == (false, false) { 8 } else { 0 };
         let others = if in_turn && tile.buffers == 1 { 8 } else { 16 };

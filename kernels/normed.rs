@@ -169,7 +169,7 @@ impl Finish<'_> {
         let at = w.b.mad(y, threads, item);
         let at = w.b.mul(at, 4u32);
         let at = w.b.add(at, before as u32);
-        split::count_workgroup(w, at, threads, tiles[0] as u32 - 1, done);
+        split::count_workgroup(w, at, (threads, split::Found::Apart), tiles[0] as u32 - 1, done);
         let number = w.b.shr(item, wave.trailing_zeros());
         let number = w.b.uniform(number);
         let first = w.b.mad(number, rows.own, p.first.0);

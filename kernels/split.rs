@@ -200,7 +200,9 @@ pub(super) fn store(
     // Of products that count rows, too, the scheduler's order is quicker where registers are not scarce.
     let in_turn = p.rows.is_none() || part.split.in_flight < IN_FLIGHT;
     // What comes behind it is for whole workgroups.
-    let whole = p.finish.is_some() || p.rows.is_some() || matches!(p.tile.form, Form::Winograd { .. });
+    let transformed = matches!(p.tile.form, Form::Winograd { .. });
+    let found = if transformed { Found::OverTiles } else { Found::Apart };
+    let whole = p.finish.is_some() || p.rows.is_some() || transformed;
     let levels = shared.levels(part.split.grouped, in_flight);
     let (mut number, mut counters) = (number, 0);
     for level in &levels {
@@ -211,7 +213,7 @@ pub(super) fn store(
         let others = level.others(&mut w.b, group);
         if whole {
             let at = w.b.mul(item, 4u32);
-            count_workgroup(&mut w, at, tile.threads(), others, done);
+            count_workgroup(&mut w, at, (tile.threads(), found), others, done);
         } else {
             shared.count_in(&mut w, &Place { item, ..place }, others, done);
         }
@@ -265,13 +267,35 @@ fn end(
     p.finish.map_or(Ok((0, 1)), |f| f.write(w, p, before, done))
 }
 
+/// Where waves of a workgroup tell each other what was counted.
+#[derive(Clone, Copy)]
+pub(super) enum Found {
+    /// In LDS of their own.
+    Apart,
+    /// Where tiles were, which all have read by then and nobody needs any more: a compute unit holds as many workgroups as without.
+    OverTiles,
+}
+
 /// Waits until what the workgroup has stored is where all can see it, and goes to `done` unless `all` others were there before. Each
-/// workitem has a counter of its own, at byte `at`; the first wave's decides for all `threads` of them.
-pub(super) fn count_workgroup(w: &mut Writer, at: Part, threads: u32, all: impl Into<Opnd>, done: BlockId) {
+/// workitem has a counter of its own, at byte `at`; the first wave's decides for all `threads` of them. Waves tell each other by `found` in LDS.
+pub(super) fn count_workgroup(
+    w: &mut Writer,
+    at: Part,
+    (threads, found): (u32, Found),
+    all: impl Into<Opnd>,
+    done: BlockId,
+) {
     let (all, counters) = (all.into(), w.counters());
     let b = &mut w.b;
     let wave = b.wave_size();
-    let found = b.lds(threads / wave * 4);
+    let bytes = threads / wave * 4;
+    let found = match found {
+        Found::Apart => b.lds(bytes),
+        Found::OverTiles => {
+            b.lds_of_at_least(bytes);
+            0
+        }
+    };
     let item = b.workitem_id();
     let own = b.shr(item, wave.trailing_zeros());
     let own = b.shl(own, 2u32);

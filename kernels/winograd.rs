@@ -23,7 +23,7 @@
 //! where two multiply-adds are issued together.
 
 use super::address::{self, Offset};
-use super::choice::{Ending, Extents, Machine, Method, Round, Split, Together};
+use super::choice::{Ending, Extents, Machine, Method, Reach, Round, Split, Together};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Sums, Walk};
 use super::loader::{self, PatchSource, Source};
@@ -47,18 +47,25 @@ const BLOCK: usize = 2;
 /// Tiles: rows, columns and depth, rows and columns of a workitem.
 const TILES: [[u32; 5]; 3] = [[32, 32, 4, 8, 8], [32, 16, 8, 8, 4], [16, 16, 8, 4, 4]];
 
-/// Instructions of a workitem for its share of a patch: loads, transformation, writes.
-const PER_PATCH: f64 = 36.0;
+/// Instructions of a workitem for its share of a patch: loads, transformation, writes. The ALU that multiplies executes them, too. Fitted to the
+/// full model, as the next ones.
+const PER_PATCH: f64 = 62.0;
+
+/// The same over that where two multiply-adds are issued together, which these are not: others are left out of pairs.
+const PATCHES_IN_PAIRS: f64 = 2.0;
+
+/// Cycles of a round in which a workgroup that is alone waits for its patches, of waves of 64 lanes and of 32.
+const BARE: [f64; 2] = [140.0, 400.0];
 
 /// What a workitem's results take before and behind the loop, over those that are stored as they are: they go through LDS, are
-/// transformed, and stored in pairs. Fitted to the full model, as the next ones.
-const BEHIND: f64 = 8.0;
+/// transformed, and stored in pairs.
+const BEHIND: f64 = 4.6;
 
 /// The same over that where two instructions are issued together: a part of what the transformation adds goes in pairs.
 const BEHIND_IN_PAIRS: f64 = 0.75;
 
-/// Reads from LDS, over what their bytes take: columns of neighbouring products are in the same banks.
-const READS: f64 = 1.6;
+/// Reads from LDS, over what their bytes take; writes beside them are not noticed.
+const READS: f64 = 0.5;
 
 /// How weights are transformed: line k holds those of input channel k, for each block of output channels the 16 elements in turn,
 /// each of all of the block. Zeros fill up.
@@ -169,15 +176,15 @@ fn extents(cx: &Cx) -> Extents {
     let (x, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
     let [high, wide] = blocks(out);
     let (m, n, k) = (out.dims[1], out.dims[0] * high * wide, x.dims[1]);
-    // Results are four times those of one product.
-    let bytes = cx.graph.tensor(cx.step.inputs[0].tensor).bytes() + 4 * (PRODUCTS as usize * m * k + 3 * m * n);
+    let bytes = cx.graph.tensor(cx.step.inputs[0].tensor).bytes() + 4 * PRODUCTS as usize * m * k;
     Extents {
         batches: 1,
         m,
         n,
         k,
         bytes,
-        stored: 4,
+        // Of a block.
+        stored: 4 * BLOCK * BLOCK,
         expression: 0.0,
         deep: (false, false),
         pitch: [0; 2],
@@ -194,29 +201,40 @@ fn extents(cx: &Cx) -> Extents {
     }
 }
 
+/// The patches of neighbouring blocks in the input, where its lines are dense.
+fn reach(cx: &Cx) -> Option<Reach> {
+    let x = &cx.step.inputs[0].view;
+    let pitch = x.strides[2].unsigned_abs() as usize;
+    let [lines, line] = blocks(&cx.step.output.view);
+    let steps = [BLOCK, BLOCK * pitch];
+    (x.strides[3] == 1).then_some(Reach { line, steps, pitch, window: [BLOCK + 2; 2], taps: 1, image: lines * line })
+}
+
 /// The tiles, with what a workgroup does in a round.
-fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
+fn rounds(machine: &Machine, cx: &Cx) -> Vec<(Tile, Round)> {
     let types = Types::of(DType::F32);
+    let reach = reach(cx);
     let of = |&[m, n, k, tm, tn]: &[u32; 5]| {
         let tile = Tile { types, m, n, k, run: 1, buffers: 2, form: Form::Winograd { tm, tn } };
         let (threads, lanes) = (tile.threads(), machine.lanes());
         let waves = threads.div_ceil(lanes);
         let reads = READS * f64::from(threads * (tm + tn) * 4) / machine.lds;
-        let patches = f64::from((2 * n).div_ceil(lanes)) * PER_PATCH * machine.issue;
-        let moves = f64::from(PRODUCTS * m * 4) / 16.0 + patches;
-        let products = f64::from(waves * tm * tn) * machine.multiply_add(Type::F32);
+        let pairs = machine.multiply_add(Type::F32) < machine.issue;
+        let per_patch = PER_PATCH * machine.issue * if pairs { PATCHES_IN_PAIRS } else { 1.0 };
+        let patches = f64::from((2 * n).div_ceil(lanes)) * per_patch;
+        let products = f64::from(waves * tm * tn) * machine.multiply_add(Type::F32) + patches;
         let lds = tile_bytes(&tile).max(exchanged(&tile));
         let passes = tile.k * 2 * n / threads;
         let vgprs = tm * tn + 2 * (tm + tn) + 12 * (passes + 1) + PRODUCTS * m * k / threads + 24;
-        let pairs = machine.multiply_add(Type::F32) < machine.issue;
         let behind = BEHIND * if pairs { BEHIND_IN_PAIRS } else { 1.0 };
         // Two halves of a patch, of twelve loads that take every other element of a line. Neighbours share the lines.
+        let patches = reach.map_or(32.0 * f64::from(n), |r| r.bytes(n as usize, (4, machine.line)));
         let (loaded, given, own) =
-            (4 * (PRODUCTS * m + 8 * n), 4 * (PRODUCTS * m + 48 * n), (behind * f64::from(tm * tn)) as u32);
+            (4 * PRODUCTS * m + patches as u32, 4 * (PRODUCTS * m + 48 * n), (behind * f64::from(tm * tn)) as u32);
         let round = Round {
             waves,
             products,
-            moves: reads + moves,
+            moves: reads,
             spread: false,
             meetings: 1,
             loaded,
@@ -225,7 +243,7 @@ fn rounds(machine: &Machine) -> Vec<(Tile, Round)> {
             vgprs,
             lds,
             behind: 0.0,
-            bare: 0.0,
+            bare: BARE[usize::from(lanes < 64)],
             ending: Ending::default(),
             crowded: false,
         };
@@ -247,7 +265,7 @@ fn exchanged(tile: &Tile) -> u32 {
 /// The ways to compute a convolution by the method; nothing where it does not apply or is not wanted.
 pub(super) fn method(cx: &Cx, conv: &Conv) -> Option<Method> {
     let wanted = cx.tuning.winograd() != When::Never && applies(cx, conv);
-    wanted.then(|| Method { tiles: rounds(&Machine::of(cx.target)), extents: extents(cx) })
+    wanted.then(|| Method { tiles: rounds(&Machine::of(cx.target), cx), extents: extents(cx) })
 }
 
 /// The kernel.

@@ -3,8 +3,9 @@
 //! What a workgroup does in a round of its loop ([`Round`]) is put together to the clocks of a grid of tiles, alone ([`Machine::time`]) or
 //! with some tiles divided in equal shares ([`Machine::divided`]). All constants are fitted or counted, as they say.
 
+use super::gathered::Gathering;
 use super::lines::{Lines, Side, rounds_kept};
-use super::{Extents, Gathered, Round, Split};
+use super::{Extents, Round, Split};
 use crate::kernels::divided::Shares;
 use crate::kernels::matmul;
 use crate::kernels::matrix::MatrixForm;
@@ -355,16 +356,17 @@ impl Machine {
         };
         // Whole wavefronts along n gather.
         let lanes = f64::from(info.wave_size);
-        let (gathered, behind) = e
-            .gathered
-            .map_or((0.0, 0.0), |g| (f64::from(tile.n) / lanes * g.instructions() * self.issue, Gathered::BEHIND));
-        // Of plain multiply-adds these are for the same ALU.
-        let (beside_products, beside_moves) = match tile.form {
-            Form::Vector { .. } => (gathered, 0.0),
-            _ => (0.0, gathered),
-        };
-        let (products, moves) = ((round.products + beside_products) * k, (round.moves * read + beside_moves) * k);
-        let (most, least) = (products.max(moves), products.min(moves));
+        let kind = Gathering::of(self, tile);
+        let (gathered, behind) = e.gathered.map_or((0.0, 0.0), |g| {
+            (f64::from(tile.n) / lanes * kind.instructions(&g) * self.issue, kind.behind(is_narrow(tile)))
+        });
+        let (beside, apart) = if kind.is_beside_products() { (gathered, 0.0) } else { (0.0, gathered) };
+        let (products, moves, apart) = ((round.products + beside) * k, round.moves * read * k, apart * k);
+        let seen_full = e.gathered.map_or(seen_full, |g| kind.seen(&g, seen_full));
+        let (most, least) = (products.max(moves + apart), products.min(moves + apart));
+        // What several waves of a SIMD do at a time is for different units.
+        let longest = products.max(moves).max(apart);
+        let full = longest + (products + moves + apart - longest) * seen_full;
         let [loaded, given] = [round.loaded, round.given].map(|bytes| f64::from(bytes) * k);
         let beside = f64::from(round.waves.min(info.simds));
         // What is loaded at a time is on its way while all that was loaded behind it is multiplied.
@@ -390,7 +392,7 @@ impl Machine {
         };
         let way = first * (self.dram - self.l2_latency).max(0.0);
         Pace {
-            busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
+            busy: (full / beside).max(given * slots / self.l1),
             alone: alone(self.l2_latency),
             first: alone(self.l2_latency + way),
             apart: alone(if self.one_cache { self.l2_latency } else { self.dram }),
@@ -451,10 +453,7 @@ impl Machine {
         let written = written * (1.0 - stay);
         let compute = loops.in_rounds();
         let unnoticed = compute * self.memory * UNNOTICED - result;
-        let (read, band) = match count {
-            1 => self.read(e, (tile, self.resident(round)), unnoticed),
-            _ => (e.bytes as f64, None),
-        };
+        let (read, band) = self.read(e, (tile, self.resident(round)), count, unnoticed);
         let memory = (read + written) / self.memory;
         let stored = if count > 1 { 0.0 } else { self.stored_apart(e, tile) };
         let l2 = (groups * own as f64 * pace.loaded + stored) / (self.l2 * FROM_L2);
@@ -523,8 +522,9 @@ impl Machine {
     }
 
     /// Bytes of operands that are read, and the band in which workgroups are numbered best, if more than so many would be read in whole
-    /// rows: operands that do not stay in a cache are read again by workgroups that run later. What nobody notices does not count.
-    fn read(&self, e: &Extents, (tile, resident): (&Tile, f64), unnoticed: f64) -> (f64, Option<u32>) {
+    /// rows: operands that do not stay in a cache are read again by workgroups that run later. What nobody notices does not count. Of a depth in
+    /// parts one part's workgroups run behind another's.
+    fn read(&self, e: &Extents, (tile, resident): (&Tile, f64), parts: usize, unnoticed: f64) -> (f64, Option<u32>) {
         let once = e.bytes as f64;
         if e.batches > 1 || once <= self.cache {
             return (once, None);
@@ -532,21 +532,25 @@ impl Machine {
         let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
         let tiles = (rows * columns) as f64;
         let at_once = (f64::from(self.target.cus()) * resident).min(tiles);
-        let depth = (e.k as f64) * f64::from(tile.types.stored_bytes());
-        let [held_m, held_n] = e.held(f64::from(tile.types.stored_bytes()));
-        let (tile_m, tile_n) = (f64::from(tile.m) * held_m, f64::from(tile.n) * held_n);
+        let element = f64::from(tile.types.stored_bytes());
+        let [held_m, held_n] = e.held(element);
+        let tile_m = f64::from(tile.m) * held_m * element;
+        let wide = |columns: f64| match e.gathered.and_then(|g| g.reach) {
+            Some(reach) => reach.bytes(columns as usize * tile.n as usize, (tile.types.stored_bytes(), self.line)),
+            None => columns * f64::from(tile.n) * held_n * element,
+        };
         // Where so many rows and columns of tiles run together.
         let bytes = |rows: f64, columns: f64| {
-            let read = (rows * tile_m + columns * tile_n) * depth;
+            let read = (rows * tile_m + wide(columns)) * e.k as f64;
             (read / (rows * columns) * tiles).max(once)
         };
         let from_memory = |read: f64| {
-            let read = self.read_again(once, read);
+            let read = self.read_again((once, once / parts as f64), read);
             if read <= unnoticed { once } else { read }
         };
         let along = (columns as f64).min(at_once);
         let plain = bytes(at_once / along, along);
-        if !e.bands || plain <= unnoticed {
+        if !e.bands || parts > 1 || plain <= unnoticed {
             return (from_memory(plain), None);
         }
         let banded = divisors(rows).filter_map(|band| {
@@ -558,9 +562,10 @@ impl Machine {
         best.map_or((from_memory(plain), None), |(read, band)| (from_memory(read), Some(band)))
     }
 
-    /// Bytes that come from memory where operands of `once` are asked for more often: a part of what was read stays in a cache.
-    fn read_again(&self, once: f64, read: f64) -> f64 {
-        once + (read - once).max(0.0) * (1.0 - kept(self.cache, once))
+    /// Bytes that come from memory where operands of `once` are asked for more often, again behind `between`: a part of what was read stays in
+    /// a cache.
+    fn read_again(&self, (once, between): (f64, f64), read: f64) -> f64 {
+        once + (read - once).max(0.0) * (1.0 - kept(self.cache, between))
     }
 
     /// L2 takes so much of some clocks for operands, and for results in the pieces in which matrix instructions leave them, that it is
@@ -621,7 +626,7 @@ impl Machine {
         });
         let (read, shares) = banded.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let once = e.bytes as f64;
-        let read = self.read_again(once, read);
+        let read = self.read_again((once, once), read);
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {

@@ -6,6 +6,7 @@ mod support;
 mod bytes;
 mod caches;
 mod channels;
+mod choices;
 mod decoding;
 mod direct;
 mod divided;

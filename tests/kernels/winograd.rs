@@ -210,3 +210,23 @@ fn it_is_refused_where_it_is_not_wanted_or_does_not_apply() {
     assert!(!other(DType::F32, true, &[("group", barewave::onnx::Attribute::Int(2))], [64, 32, 3, 3]));
     assert!(!other(DType::F32, true, &[], [64, 64, 5, 5]));
 }
+
+/// Workgroups that share a depth count each other where their tiles were: a compute unit has room for as many of them as of others.
+#[test]
+fn shared_depths_take_no_room() {
+    let case = Case { input: [1, 64, 10, 10], channels: 32, pads: [1; 4] };
+    let mut b = Builder::new(17, 1);
+    model(&mut b, case, Behind::Nothing, false);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for (name, tile) in [("gfx906", [16, 16, 8]), ("gfx1100", [32, 32, 4]), ("gfx1201", [16, 16, 8])] {
+        let target = Target::parse(name).unwrap();
+        let room = |parts: u32| {
+            let way = Tuned::from(&Candidate { tile, parts, clocks: 0.0, way: Way::Winograd });
+            let mut tuning = Tuning::default();
+            tuning.insert(candidates(&graph, &graph.steps[0], target, &tuning).unwrap().product, way);
+            let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
+            Compiler::new(target, options).compile_graph(&graph).unwrap().stats()[0].occupancy
+        };
+        assert_eq!(room(2), room(1), "{name} {tile:?}");
+    }
+}

@@ -1,0 +1,47 @@
+//! Which tiles convolutions take: what the estimate knows of memory and of compute units' room. Nothing runs.
+
+use crate::support::build::{Builder, ints};
+use barewave::graph::{Options, fuse};
+use barewave::kernels::{Candidate, Tuning, candidates};
+use barewave::onnx::{Dim, ValueInfo};
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+
+/// The ways that are considered for a convolution of images of an element type with windows of so many output channels, with such steps, the best first.
+fn considered(target: &str, dtype: DType, input: [usize; 4], weights: [usize; 2], step: usize) -> Vec<Candidate> {
+    let mut b = Builder::new(17, 1);
+    b.model.graph.inputs.push(ValueInfo {
+        name: "x".into(),
+        dtype: Some(dtype),
+        shape: Some(input.map(Dim::Known).to_vec()),
+    });
+    let [channels, side] = weights;
+    let shape = [channels, input[1], side, side];
+    let zeros = vec![0.0; shape.iter().product()];
+    let w = b.constant(HostTensor::from_f64(dtype, &shape, &zeros));
+    let y = b.node("Conv", &["x", &w], &[("strides", ints(&[step; 2]))]);
+    b.output(&y);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let target = Target::parse(target).unwrap();
+    candidates(&graph, &graph.steps[0], target, &Tuning::default()).unwrap().candidates
+}
+
+/// Windows overlap: what they have in common is read once by those who run together, but again for each row of tiles, and for each part of a depth
+/// as for all of it, where no cache has it until then.
+#[test]
+fn images_are_read_again_where_no_cache_has_them() {
+    let all = considered("gfx1151", DType::F32, [16, 64, 149, 149], [96, 3], 2);
+    assert!(all[0].tile[0] >= 96 && all[0].parts == 1, "{:?}", all[0]);
+    let least = |all: &[&Candidate]| all.iter().map(|c| c.clocks).reduce(f64::min).unwrap();
+    let (whole, shared): (Vec<&Candidate>, Vec<&Candidate>) = all.iter().partition(|c| c.parts == 1);
+    // Three rows of tiles, and one for all channels.
+    let narrow: Vec<&Candidate> = whole.iter().copied().filter(|c| c.tile[0] == 32).collect();
+    assert!(least(&narrow) > 1.5 * least(&whole) && least(&shared) > 1.2 * least(&whole), "{all:?}");
+}
+
+/// Of a step of two each second line is passed over.
+#[test]
+fn lines_that_no_window_reaches_are_not_read() {
+    let points = |h: usize, step: usize| considered("gfx906", DType::F32, [16, 64, h, 224], [16, 1], step)[0].clocks;
+    assert!(points(224, 2) < 0.7 * points(224, 1), "{} {}", points(224, 2), points(224, 1));
+}
