@@ -290,6 +290,9 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     if let Some(twins) = pointwise::twins_key(graph, step) {
         let _ = write!(s, "|{twins}");
     }
+    if matches!(step.kind, StepKind::Pool(_)) {
+        let _ = write!(s, "|{:?}", pool::own(step));
+    }
     s
 }
 

@@ -3,7 +3,8 @@
 //!
 //! The linear index is split into coordinates by constant division; each operand's offset is a sum of coordinate
 //! times stride. Neighbours go together when the result is dense in the innermost dimension and every operand is dense or the same
-//! for all of them, or so far apart that nothing is lost by reading its elements one by one. Operands whose neighbours lie along
+//! for all of them, or its elements may as well be read one by one: they are far apart, or bytes, of which instructions
+//! take longer than memory. Operands whose neighbours lie along
 //! another dimension are turned over in LDS ([`turned`](super::turned)).
 
 use super::address::{self, Offset};
@@ -311,13 +312,16 @@ fn share(cx: &Cx) -> Share {
     let size = |a: &Access| cx.graph.tensor(a.tensor).dtype.size();
     let fits = |width: usize| {
         let lies = |a: &Access| lie(cx.graph, a, width);
-        let far = |a: &Access| a.view.strides.last().is_none_or(|s| (s * size(a) as i64).abs() >= APART);
+        let alone = |a: &Access| {
+            let apart = a.view.strides.last().map(|s| (s * size(a) as i64).abs());
+            apart.is_none_or(|bytes| bytes == 1 || bytes >= APART)
+        };
         let (mut least, mut most) = (size(&step.output), size(&step.output));
         for a in step.inputs.iter().filter(|a| lies(a) == Lie::Dense) {
             (least, most) = (least.min(size(a)), most.max(size(a)));
         }
         let few = width * most <= BYTES || (width * most <= 2 * BYTES && width * least <= 4);
-        let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && (far(a) || by_tables(a)));
+        let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && (alone(a) || by_tables(a)));
         last.is_multiple_of(width)
             && enough(cx, width)
             && (width <= 4 || width * cost <= WORK)

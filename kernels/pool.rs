@@ -1,7 +1,8 @@
 //! Pooling: a workitem computes neighbours of a row, as many as one store takes together, and where windows overlap of rows below each other.
 //!
 //! What all of its windows take of a row is loaded once, as widely as memory allows, and each row is combined into columns before these are combined
-//! along the row: every element is widened once. Positions beyond an edge read as nothing, or, of a maximum whose windows have no gaps, rows
+//! along the row: every element is widened once. What the step's expression reads of the result's own place is among that, and stays in
+//! registers where second-level caches would be slower at it than memory. Positions beyond an edge read as nothing, or, of a maximum whose windows have no gaps, rows
 //! beyond an edge are the edge's own. Windows that are too wide for registers are walked by a scalar loop, one for each workitem.
 
 use super::address::{self, Offset};
@@ -12,7 +13,7 @@ use super::pointwise::{self, WORKGROUP};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, reduce};
 use crate::graph::expr::{Expr, Scalar};
-use crate::graph::fused::{PoolOp, Window};
+use crate::graph::fused::{PoolOp, Step, Window};
 use crate::graph::interpret::evaluate;
 use crate::graph::view::View;
 use crate::mir::{Gen, Opnd, Part, Type};
@@ -109,12 +110,7 @@ fn share(cx: &Cx, window: &Window) -> Option<Share> {
     // Where most rows are of several windows. Neighbours in memory that a window has one of are channels: then caches have what workitems beside
     // each other share along the dimension before, but what they share along the one before that comes from second-level caches again and again,
     // or stays in registers where these are slower at it than memory.
-    let machine = Machine::of(cx.target);
-    let [read, written] = [Arg::Input(0), Arg::Output].map(|arg| (cx.view(arg).len() * cx.dtype(arg).size()) as f64);
-    let busy = |d: usize| {
-        let again = window.kernel[d] as f64 / window.strides[d] as f64;
-        (again * read + written) / machine.l2 > (read + written) / machine.memory
-    };
+    let busy = |d: usize| is_busy(cx, window.kernel[d] as f64 / window.strides[d] as f64);
     let stacks = match n {
         0 | 1 => 0..0,
         _ if n > 2 && window.kernel[n - 1] == 1 && busy(n - 3) => n - 3..n - 1,
@@ -127,6 +123,18 @@ fn share(cx: &Cx, window: &Window) -> Option<Share> {
     };
     let all = stacks.filter(|d| overlap(*d)).flat_map(|d| [4, 2].map(|below| of(width, below, d)));
     Some(all.filter(may).max_by_key(|s| (s.below, n - s.stack)).unwrap_or(own))
+}
+
+/// Second-level caches take longer than memory where what is pooled is read so often.
+fn is_busy(cx: &Cx, times: f64) -> bool {
+    let machine = Machine::of(cx.target);
+    let [read, written] = [Arg::Input(0), Arg::Output].map(|arg| (cx.view(arg).len() * cx.dtype(arg).size()) as f64);
+    (times * read + written) / machine.l2 > (read + written) / machine.memory
+}
+
+/// The step's other operands that are read as what is pooled: its own places.
+pub(super) fn own(step: &Step) -> Vec<usize> {
+    (1..step.inputs.len()).filter(|i| step.inputs[*i] == step.inputs[0]).collect()
 }
 
 /// What pools of one kind do.
@@ -182,12 +190,12 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         if let Some(c) = coords[stack].as_mut().filter(|_| below > 1) {
             *c = w.b.mul(*c, below as u32);
         }
-        let sums = match &share {
+        let combined = match &share {
             Some(share) => pooling.rows(&mut w, share, &coords)?,
-            None => vec![vec![pooling.looped(&mut w, &coords)?]],
+            None => vec![Combined { sums: vec![pooling.looped(&mut w, &coords)?], own: Vec::new() }],
         };
         let shares = pooling.shares(&mut w, &coords, [width, below], stack);
-        for (row, sums) in sums.into_iter().enumerate() {
+        for (row, combined) in combined.into_iter().enumerate() {
             let mut own = coords.clone();
             if row > 0 {
                 own[stack] = Some(match own[stack] {
@@ -195,10 +203,18 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
                     None => w.b.to_vector(row as u32),
                 });
             }
-            pooling.finish(&mut w, &own, sums, &shares, (stack, row), inside)?;
+            pooling.finish(&mut w, &own, combined, &shares, (stack, row), inside)?;
         }
     }
     Ok(vec![w.finish([(count as u32).div_ceil(per_group), 1, 1], (out.len() * taps) as u64)])
+}
+
+/// Of neighbours of a row.
+struct Combined {
+    /// What their windows come to.
+    sums: Vec<Part>,
+    /// The elements at their own places, where these are read.
+    own: Vec<Value>,
 }
 
 /// What sums are multiplied with: a constant, and a factor of each dimension in which it depends on the place.
@@ -281,8 +297,17 @@ impl Pooling<'_> {
         dims
     }
 
+    /// Operand `i` is what is pooled, read at the places that windows lie around, and these are in the windows.
+    fn is_own(&self, i: usize) -> bool {
+        let (w, cx) = (self.window, self.cx);
+        let centred = |d: usize| {
+            w.strides[d] == 1 && w.pads[d].is_multiple_of(w.dilations[d]) && w.pads[d] / w.dilations[d] < w.kernel[d]
+        };
+        own(cx.step).contains(&i) && self.view().dims == cx.step.output.view.dims && (0..w.kernel.len()).all(centred)
+    }
+
     /// The combined elements of each window, in rows of neighbours.
-    fn rows(&self, w: &mut Writer, share: &Share, coords: &[Option<Part>]) -> Res<Vec<Vec<Part>>> {
+    fn rows(&self, w: &mut Writer, share: &Share, coords: &[Option<Part>]) -> Res<Vec<Combined>> {
         let (cx, window, view) = (self.cx, self.window, self.view());
         let (n, t) = (window.kernel.len(), cx.dtype(Arg::Input(0)));
         let (step, stride, extent) = (window.strides[n - 1], view.strides[n + 1], view.dims[n + 1]);
@@ -323,6 +348,15 @@ impl Pooling<'_> {
         let inner: usize = kernel.get(share.stack + 1..).unwrap_or_default().iter().product();
         let dims = self.taps(w, coords, &kernel);
         let mut columns: Vec<Vec<Option<Value>>> = vec![vec![None; share.columns(window)]; share.below];
+        // The rows that results lie in themselves.
+        let again = kernel.iter().product::<usize>() as f64 / share.below as f64;
+        let reads_own = epilogue::operands(cx).into_iter().any(|i| self.is_own(i)) && is_busy(cx, again + 1.0);
+        let row_of = |h: usize| {
+            let place = |d: usize| window.pads[d] / window.dilations[d] + if d == share.stack { h } else { 0 };
+            kernel.iter().enumerate().fold(0, |row, (d, k)| row * k + place(d))
+        };
+        let centres: Vec<usize> = if reads_own { (0..share.below).map(row_of).collect() } else { Vec::new() };
+        let mut places = vec![Vec::new(); share.below];
         for row in 0..kernel.iter().product::<usize>() {
             let (mut rest, mut offset, mut mask) = (row, base, None);
             for taps in dims.iter().rev() {
@@ -334,7 +368,7 @@ impl Pooling<'_> {
                     (p, q) => p.or(q),
                 };
             }
-            let mut own = Vec::new();
+            let (mut own, mut raw) = (Vec::new(), Vec::new());
             for (at, count, inside) in &loads {
                 let inside = match (mask, *inside) {
                     (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
@@ -348,7 +382,11 @@ impl Pooling<'_> {
                 }
                 for x in values::load_some(&mut w.b, t, buf, place, *count as u32) {
                     own.push(self.element(w, x, inside)?);
+                    raw.push(x);
                 }
+            }
+            if let Some(h) = centres.iter().position(|centre| *centre == row) {
+                places[h] = raw[before..before + share.width].to_vec();
             }
             let place = kernel.get(share.stack).map_or(0, |k| row / inner % k);
             for (h, columns) in columns.iter_mut().enumerate() {
@@ -363,7 +401,7 @@ impl Pooling<'_> {
             }
         }
         let mut out = Vec::new();
-        for columns in columns {
+        for (columns, own) in columns.into_iter().zip(places) {
             let mut results = Vec::new();
             for e in 0..share.width {
                 let at = (before - window.pads[n - 1]) + e * step;
@@ -372,7 +410,7 @@ impl Pooling<'_> {
                 let sum = sum.ok_or(Reason::Malformed("a window without elements"))?;
                 results.push(sum.whole(&mut w.b));
             }
-            out.push(results);
+            out.push(Combined { sums: results, own });
         }
         Ok(out)
     }
@@ -491,7 +529,7 @@ impl Pooling<'_> {
         &self,
         w: &mut Writer,
         coords: &[Option<Part>],
-        sums: Vec<Part>,
+        Combined { sums, own: places }: Combined,
         shares: &Option<Shares>,
         (stack, row): (usize, usize),
         inside: Option<Part>,
@@ -500,7 +538,10 @@ impl Pooling<'_> {
         let width = sums.len();
         let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
         for i in epilogue::operands(cx) {
-            operands[i] = pointwise::load(w, cx, i, coords, width, &mut known)?;
+            operands[i] = match self.is_own(i) && !places.is_empty() {
+                true => places.clone(),
+                false => pointwise::load(w, cx, i, coords, width, &mut known)?,
+            };
         }
         let mut results = Vec::new();
         for (e, sum) in sums.into_iter().enumerate() {

@@ -1,9 +1,11 @@
 //! Pools whose workitems compute neighbours, and rows below each other: on chips of few compute units, where that takes little data, and on a large one.
 //! Emulated devices in strict mode against the f64 interpreter of the fused graph, and that against windows written down here.
 
-use crate::support::agree::{close, finish, outputs_on};
+use crate::support::agree::{close, finish, listing, outputs_on};
 use crate::support::build::{Builder, float, int, ints};
+use barewave::onnx::Attribute;
 use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
 
 const TARGETS: [&str; 4] = ["gfx902", "gfx1036", "gfx1103", "gfx942"];
 
@@ -210,6 +212,41 @@ fn pools_of_channels_in_blocks_of_rows() {
     let window = pool([3, 3], [1, 1], [1, 1, 1, 1]);
     for (shape, op, dtype) in [([1, 64, 46, 48], "MaxPool", DType::F64), ([2, 64, 46, 48], "AveragePool", DType::F32)] {
         check_on(&SLOW_CACHES, shape, &window, (op, false, dtype), true, 60);
+    }
+}
+
+/// Where second-level caches are slow, what is read of a result's own place is among its window's elements: nothing is loaded again.
+#[test]
+fn own_places_are_read_once() {
+    let padded = |pad: usize, more: &[(&'static str, Attribute)]| [&[("pads", ints(&[pad; 4]))], more].concat();
+    let kernel = ("kernel_shape", ints(&[3, 3]));
+    let ways = [
+        ("LRN", DType::F32, vec![("size", int(5)), ("alpha", float(0.3))], 1e-5),
+        ("LRN", DType::F16, vec![("size", int(5)), ("alpha", float(0.3))], 2e-3),
+        ("AveragePool", DType::F32, padded(1, std::slice::from_ref(&kernel)), 1e-5),
+        ("MaxPool", DType::F32, padded(2, &[kernel, ("dilations", ints(&[2, 2]))]), 0.0),
+    ];
+    for (op, dtype, attributes, most) in ways {
+        let shape = [2, 64, 46, 48];
+        let mut b = Builder::new(19, 3);
+        let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(240) as f64 / 32.0 - 3.0).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+        let pooled = b.node(op, &[&x], &attributes);
+        let mut results = vec![pooled.clone()];
+        if op != "LRN" {
+            // Of another array no place is its own: that takes another kernel.
+            let data: Vec<f64> = data.iter().map(|x| 1.0 - x * 0.5).collect();
+            let other = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+            let other = b.node(op, &[&other], &attributes);
+            results = [pooled, other].map(|y| b.node("Sub", &[&y, &x], &[])).to_vec();
+        }
+        finish(&mut b, "", &results);
+        outputs_on(&b, &format!("{op} {dtype} and its own place"), most, &["gfx906", "gfx942"]);
+        let text = listing(&b, Target::GFX906);
+        // Rows below each other, and two on either side; of planes three, each with a column on either side.
+        let most = if op == "LRN" { 8 } else { 24 };
+        let loads = text.matches("buffer_load").count();
+        assert!(loads <= most, "{op} {dtype}: {loads} loads\n{text}");
     }
 }
 

@@ -6,6 +6,8 @@ use super::device;
 use super::drawn;
 use barewave::graph::{Options, fuse};
 use barewave::tensor::HostTensor;
+use barewave::{kernels, passes};
+use barewave_isa::Target;
 
 pub const TARGETS: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
@@ -28,6 +30,13 @@ pub fn outputs_on(b: &Builder, what: &str, most: f64, targets: &[&str]) -> Vec<H
         }
     }
     want
+}
+
+/// The kernel of a model's first step for a target, as text.
+pub fn listing(b: &Builder, target: Target) -> String {
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let kernels = kernels::lower(&graph, &graph.steps[0], target, &Default::default(), "first").unwrap();
+    passes::listing::listing(&passes::compile(kernels[0].function.clone()).unwrap())
 }
 
 pub fn close(got: &[f64], want: &[f64], most: f64, what: &str) {
