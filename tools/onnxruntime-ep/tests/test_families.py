@@ -514,3 +514,57 @@ def test_trained_models(path):
     got = ours(path, whole=False, device="emu:gfx1100").run(None, feeds)
     for g, w in zip(got, want, strict=True):
         assert g.shape == w.shape and np.abs(g.astype("f8") - w).max() <= 2e-2 * max(1e-3, np.abs(w.astype("f8")).max())
+
+
+def decoder(layers, named):
+    """Two query heads to each of two heads of keys and values, as torch writes them. Where nothing is `named` nothing says which extents are equal."""
+    net = Net(17)
+
+    def given(name, *dims, kind=TensorProto.FLOAT):
+        return net.input(name, [d if isinstance(d, int) or named else None for d in dims], kind)
+
+    def extent(x, axis):
+        return net.Gather(net.Shape(x), net.const(axis, np.int64))
+
+    def listed(x, axis):
+        return net.Unsqueeze(extent(x, axis), net.ints(0))
+
+    def heads(x, count):
+        return net.Transpose(net.Reshape(x, net.ints(0, 0, count, 8)), perm=[0, 2, 1, 3])
+
+    def repeated(x):
+        shape = net.Concat(listed(x, 0), net.ints(2), net.ints(2), listed(x, 2), net.ints(8), axis=0)
+        shape = net.Where(net.Equal(shape, net.ints(*[-1] * 5)), net.ints(*[1] * 5), shape)
+        return net.Reshape(net.Expand(net.Unsqueeze(x, net.ints(2)), shape), net.ints(0, 4, -1, 8))
+
+    x, mask = given("x", "batch", "new", 32), given("mask", "batch", "total", kind=TensorProto.INT64)
+    bias, kept = None, []
+    for layer in range(layers):
+        past = [given(f"past_{kind}{layer}", "batch", 2, "past", 8) for kind in "kv"]
+        if bias is None:
+            places = net.Range(net.const(0, np.int64), net.Add(extent(past[0], 2), extent(x, 1)), net.const(1, np.int64))
+            seen = net.Cast(net.Gather(mask, places, axis=1), to=TensorProto.FLOAT)
+            hidden = net.Mul(net.Sub(seen, net.const(1, np.float32)), net.const(1e9, np.float32))
+            bias = net.Unsqueeze(hidden, net.ints(1, 2))
+        q = heads(net.MatMul(x, net.w(32, 32)), 4)
+        keys, values = (net.Concat(p, heads(net.MatMul(x, net.w(32, 16)), 2), axis=2) for p in past)
+        scores = net.MatMul(q, net.Transpose(repeated(keys), perm=[0, 1, 3, 2]))
+        shares = net.Softmax(net.Add(net.Mul(scores, net.const(0.3, np.float32)), bias), axis=-1)
+        joined = net.Transpose(net.MatMul(shares, repeated(values)), perm=[0, 2, 1, 3])
+        joined = net.Reshape(joined, net.Concat(listed(x, 0), listed(x, 1), net.ints(32), axis=0))
+        x = net.Add(x, net.MatMul(joined, net.w(32, 32)))
+        kept += [keys, values]
+    return net.out(x, *kept).bytes()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_decoders_are_one_group(named):
+    m = decoder(3, named)
+    session, judge = ours(m), cpu(m)
+    rng = np.random.default_rng(2)
+    for batch, past, new in [(1, 0, 5), (1, 5, 1), (1, 6, 1), (2, 3, 2)]:
+        feeds = {i.name: rng.standard_normal((batch, 2, past, 8), dtype=np.float32) for i in session.get_inputs()}
+        feeds["x"] = rng.standard_normal((batch, new, 32), dtype=np.float32)
+        feeds["mask"] = np.ones((batch, past + new), np.int64)
+        feeds["mask"][-1, : past // 2] = 0
+        assert same(session.run(None, feeds), judge.run(None, feeds))
