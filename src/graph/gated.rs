@@ -4,7 +4,7 @@
 //! weights stand one behind the other in one constant ([`HostTensor::joined`], which copies nothing), and whoever sums a column
 //! of one sums that of the other too, so that what gates is never in memory.
 
-use super::expr::{Binary, Expr, Op};
+use super::expr::{Binary, Expr, Node, Op, Val};
 use super::fused::{Access, FusedGraph, Packed, Role, Step, StepKind, Tensor, TensorId};
 use super::join::{joined_weights, side, widened};
 use super::prune::prune;
@@ -56,8 +56,14 @@ fn gated(graph: &FusedGraph, at: usize) -> Option<(Step, Vec<HostTensor>)> {
         let types = || (1..end).all(|k| dtype(first, k) == dtype(step, k));
         (alike && types() && access.is_plain() && access.view == first.output.view).then_some((i, first))
     })?;
-    let expr = multiplied(&step.expr, number as u32)?;
-    let both = [first, step];
+    // Whichever of the two stands first.
+    let (gate, both, expr) = match multiplied(&step.expr, number as u32) {
+        Some(expr) => (first.expr.clone(), [first, step], expr),
+        None => {
+            let (gate, expr) = factored(&step.expr, number as u32).filter(|_| is_bare(&first.expr))?;
+            (gate, [step, first], expr)
+        }
+    };
     if both.iter().any(|s| side(graph, s).is_none()) {
         return None;
     }
@@ -70,7 +76,7 @@ fn gated(graph: &FusedGraph, at: usize) -> Option<(Step, Vec<HostTensor>)> {
     inputs.remove(number);
     let joined = Step {
         name: format!("{}+{}", first.name, step.name),
-        kind: StepKind::Packed(Packed { gate: Some(first.expr.clone()), ..kind.clone() }),
+        kind: StepKind::Packed(Packed { gate: Some(gate), ..kind.clone() }),
         inputs,
         expr,
         output: step.output.clone(),
@@ -97,23 +103,58 @@ fn multiplied(e: &Expr, operand: u32) -> Option<Expr> {
         Op::Binary(Binary::Mul, a, b) => is(a, acc) && is(b, other) || is(a, other) && is(b, acc),
         _ => false,
     })?;
+    let (out, map) = copied(nodes, |i, op| match op {
+        _ if i == product => Some(Op::Acc),
+        Op::Acc => None,
+        Op::Input(n) if n == operand => None,
+        Op::Input(n) if n > operand => Some(Op::Input(n - 1)),
+        op => Some(op),
+    })?;
+    (map.last().copied().flatten()? == out.result()).then_some(out)
+}
+
+/// The other way round: what an operand, which stands nowhere else, is multiplied with, an expression of the kernel's own value alone; and the
+/// whole expression with the product in the place of that value.
+fn factored(e: &Expr, operand: u32) -> Option<(Expr, Expr)> {
+    let nodes = e.nodes();
+    let is = |v: Val| nodes[v.index()].op == Op::Input(operand);
+    let (product, factor) = nodes.iter().enumerate().find_map(|(i, n)| match n.op {
+        Op::Binary(Binary::Mul, a, b) if is(b) => Some((i, a)),
+        Op::Binary(Binary::Mul, a, b) if is(a) => Some((i, b)),
+        _ => None,
+    })?;
+    let mut own = vec![false; nodes.len()];
+    for (i, node) in nodes[..product].iter().enumerate() {
+        own[i] = node.op == Op::Acc || super::expr::operands(node.op).any(|v| own[v.index()]);
+    }
+    let is_literal = |op: Op| !matches!(op, Op::Input(_) | Op::Acc) && super::expr::operands(op).next().is_none();
+    let (gate, _) = copied(&nodes[..=factor.index()], |i, op| (own[i] || is_literal(op)).then_some(op))?;
+    let (rest, map) = copied(nodes, |i, op| match op {
+        _ if i == product => Some(Op::Acc),
+        _ if own[i] => None,
+        Op::Input(n) if n == operand => None,
+        Op::Input(n) if n > operand => Some(Op::Input(n - 1)),
+        op => Some(op),
+    })?;
+    (own[factor.index()] && map.last().copied().flatten()? == rest.result()).then_some((gate, rest))
+}
+
+/// Nothing but the kernel's own value.
+fn is_bare(e: &Expr) -> bool {
+    matches!(e.nodes(), [only] if only.op == Op::Acc)
+}
+
+/// An expression of what nodes become, and where each is; nothing where one reads another that is left out.
+fn copied(nodes: &[Node], becomes: impl Fn(usize, Op) -> Option<Op>) -> Option<(Expr, Vec<Option<Val>>)> {
     let mut out = Expr::new();
-    let mut map = vec![None; nodes.len()];
+    let mut map: Vec<Option<Val>> = vec![None; nodes.len()];
     for (i, node) in nodes.iter().enumerate() {
-        let op = match node.op {
-            _ if i == product => Op::Acc,
-            Op::Acc => continue,
-            Op::Input(n) if n == operand => continue,
-            Op::Input(n) if n > operand => Op::Input(n - 1),
-            op => {
-                // What reads either of them besides has no place here.
-                if super::expr::operands(op).any(|v| map[v.index()].is_none()) {
-                    return None;
-                }
-                super::expr::rename(op, |v| map[v.index()].expect("just seen"))
-            }
-        };
+        let Some(op) = becomes(i, node.op) else { continue };
+        if super::expr::operands(op).any(|v| map[v.index()].is_none()) {
+            return None;
+        }
+        let op = super::expr::rename(op, |v| map[v.index()].expect("just seen"));
         map[i] = Some(out.push(op, node.dtype));
     }
-    (map.last().copied().flatten()? == out.result()).then_some(out)
+    Some((out, map))
 }

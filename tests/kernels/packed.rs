@@ -197,7 +197,9 @@ fn products_with_packed_weights_are_gated() {
             }
             other.outputs[0] = format!("{gate}_up");
             let up = other.outputs[0].clone();
-            b.model.graph.nodes.push(other);
+            // What is gated stands behind its gate, or in front of it.
+            let at = b.model.graph.nodes.len() - number % 2;
+            b.model.graph.nodes.insert(at, other);
             let mut apart = b.model.clone();
             apart.graph.outputs[0].name = gate.clone();
             let mut more = apart.graph.outputs[0].clone();
