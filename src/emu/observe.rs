@@ -201,7 +201,7 @@ pub(crate) fn interpret(w: &mut Wave, l: &Launch, watch: &mut Watch) -> Ctl {
             Verdict::End => return Ctl::End,
             Verdict::Run => {
                 w.count += 1;
-                let ctl = execute(w, program, index);
+                let ctl = execute(w, program);
                 w.proceed(ctl, stop)
             }
             Verdict::Through(rounds) => {
@@ -217,44 +217,33 @@ pub(crate) fn interpret(w: &mut Wave, l: &Launch, watch: &mut Watch) -> Ctl {
 }
 
 /// Executes the wave's next operation.
-fn execute(w: &mut Wave, program: &Program, ip: usize) -> Ctl {
-    if w.vskip && program.is_vector(ip) {
+fn execute(w: &mut Wave, program: &Program) -> Ctl {
+    if w.vskip && program.is_vector(w.ip) {
         return Ctl::Next;
     }
-    let op = &program.ops[ip];
+    let op = &program.ops[w.ip];
     // SAFETY: operands were resolved for waves like this one.
     unsafe { (op.run)(w, op) }
 }
 
 /// Runs a wave until it leaves a loop or stops, and says how often it jumped back.
 fn through(w: &mut Wave, program: &Program, scalars: &[usize], rounds: Loop, stop: u64) -> (Option<Ctl>, u64) {
-    let (mut ip, mut times) = (w.ip, 0);
-    let ctl = loop {
-        if !rounds.full && (rounds.first..=rounds.last).contains(&ip) {
-            let next = scalars[ip].min(rounds.last + 1);
-            w.count += (next - ip) as u64;
-            ip = next;
-        }
-        if !(rounds.first..=rounds.last).contains(&ip) {
-            break None;
+    let mut times = 0;
+    while (rounds.first..=rounds.last).contains(&w.ip) {
+        if !rounds.full {
+            let next = scalars[w.ip].min(rounds.last + 1);
+            w.count += (next - w.ip) as u64;
+            w.ip = next;
+            if next > rounds.last {
+                break;
+            }
         }
         w.count += 1;
-        match execute(w, program, ip) {
-            Ctl::Next => ip += 1,
-            Ctl::Jump => {
-                ip = w.ip;
-                times += u64::from(ip == rounds.first);
-                if w.count > stop {
-                    break Some(Ctl::Yield);
-                }
-            }
-            ctl @ (Ctl::Barrier | Ctl::Yield) => {
-                ip += 1;
-                break Some(ctl);
-            }
-            ctl => break Some(ctl),
+        let ctl = execute(w, program);
+        times += u64::from(matches!(ctl, Ctl::Jump) && w.ip == rounds.first);
+        if let Some(ctl) = w.proceed(ctl, stop) {
+            return (Some(ctl), times);
         }
-    };
-    w.ip = ip;
-    (ctl, times)
+    }
+    (None, times)
 }
