@@ -1,8 +1,8 @@
 //! Kernels: a fused step of the graph becomes machine IR.
 //!
 //! [`lower`] picks the kernel family by the step's kind and returns the kernels to launch, in order (nearly always
-//! one). A kernel knows its operands by their position in the step, never by tensor, so steps that agree in
-//! everything but which tensors they use, and which parts of them ([`origin()`]), share one kernel ([`key`]). Every kernel
+//! one). A kernel knows its operands by their position in the step, and of their tensors only which are the same, so steps
+//! that agree in everything but which tensors they use, and which parts of them ([`origin()`]), share one kernel ([`key`]). Every kernel
 //! reads and writes through raw buffers and masks lanes by out-of-bounds offsets; shapes and strides are constants in its code.
 
 mod address;
@@ -290,8 +290,23 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     if let Some(twins) = pointwise::twins_key(graph, step) {
         let _ = write!(s, "|{twins}");
     }
-    if matches!(step.kind, StepKind::Pool(_)) {
-        let _ = write!(s, "|{:?}", pool::own(step));
+    s.push_str(&same_tensors(step));
+    s
+}
+
+/// Which of a step's tensors are the same, by their places among its operands, its result and the index tables of each: a kernel loads what is read
+/// twice once, and knows what lies beside its results.
+fn same_tensors(step: &Step) -> String {
+    use std::fmt::Write;
+    let accesses = step.inputs.iter().chain([&step.output]);
+    let all: Vec<TensorId> =
+        accesses.flat_map(|a| [a.tensor].into_iter().chain(a.indirect.iter().map(|i| i.index))).collect();
+    let mut s = String::from("|");
+    for (i, id) in all.iter().enumerate() {
+        match all.iter().position(|other| other == id) {
+            Some(first) if first < i => _ = write!(s, " {i}={first}"),
+            _ => {}
+        }
     }
     s
 }

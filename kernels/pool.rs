@@ -133,7 +133,7 @@ fn is_busy(cx: &Cx, times: f64) -> bool {
 }
 
 /// The step's other operands that are read as what is pooled: its own places.
-pub(super) fn own(step: &Step) -> Vec<usize> {
+fn own(step: &Step) -> Vec<usize> {
     (1..step.inputs.len()).filter(|i| step.inputs[*i] == step.inputs[0]).collect()
 }
 

@@ -72,9 +72,9 @@ pub(super) fn key(graph: &FusedGraph, step: &Step, width: usize) -> String {
         // A dimension that is not walked has no stride that matters.
         let walked = a.view.dims.iter().zip(&a.view.strides);
         let strides: String = walked.map(|(d, s)| if *d == 1 { '-' } else { class(*s) }).collect();
-        let same = accesses(step).position(|b| b.tensor == a.tensor);
-        let _ = write!(s, "|{}{constant} {strides} {} {same:?}", t.dtype, a.view.offset != 0);
+        let _ = write!(s, "|{}{constant} {strides} {}", t.dtype, a.view.offset != 0);
     }
+    s.push_str(&super::same_tensors(step));
     s
 }
 

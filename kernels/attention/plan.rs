@@ -4,7 +4,7 @@
 use super::super::choice::{self, Machine};
 use super::super::matrix::{self, MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
-use super::super::{MAX_TENSOR_BYTES, pointwise};
+use super::super::{MAX_TENSOR_BYTES, pointwise, same_tensors};
 use super::few::Few;
 use super::scalar::Scalars;
 use super::shares::{Shares, Work};
@@ -211,6 +211,7 @@ pub(in crate::kernels) fn key(graph: &FusedGraph, step: &Step) -> Option<String>
             let _ = write!(s, " {} {} {} {}{sure}", graph.tensor(x.index).dtype, x.view, x.stride, x.extent);
         }
     }
+    s.push_str(&same_tensors(step));
     Some(s)
 }
 

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alike;
 mod bytes;
 mod caches;
 mod channels;
