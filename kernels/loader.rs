@@ -27,7 +27,7 @@ use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 use ends::{End, Kept};
-pub(super) use gathered::{Depth, Gather, GatherSource, gather, gather_shape};
+pub(super) use gathered::{Depth, Gather, GatherSource, WORD, gather, gather_shape};
 use packing::TurnedBytes;
 pub(super) use packing::{gather_word, turn_bytes};
 pub(super) use patches::{PatchSource, Patches, patches};
@@ -73,7 +73,8 @@ pub(super) struct Source {
     pub aligned: bool,
     /// Bytes of the operand's matrix, where tiles reach behind its columns: what lies behind them is another's.
     pub end: Option<u32>,
-    /// Columns of an operand with others' elements between its lines, which the same step writes: none behind them is loaded.
+    /// Columns of an operand behind which nothing is loaded: between its lines are others' elements, which the same step writes, or loads go where lines
+    /// begin and end anywhere. A load that would reach behind them begins earlier, in the same line, and what it has in front is shifted out.
     pub columns: Option<u32>,
 }
 
@@ -365,6 +366,8 @@ pub(super) struct Wide {
     /// Offset of its first element in the tile that is loaded next.
     voff: Part,
     starts: Starts,
+    /// Bits in front of the workitem's elements of a load.
+    in_front: Option<Part>,
     end: End,
     /// Where tiles follow each other along the width.
     sideways: Option<Sideways>,
@@ -542,9 +545,19 @@ pub(super) fn dense_together(
         );
         let layout = Layout::wide(tile, width, vec);
         let (k_first, mut voff) = first_element(b, &src, &share, item, scale);
+        let mut in_front = None;
         if let Some(columns) = src.columns {
             let column = fragment::coordinate(b, &share, item, fragment::col, 1, Some(src.first));
             let inside = b.op(Gen::CmpGt.of(Type::U32), &[columns.into(), column.into()]);
+            if !columns.is_multiple_of(vec) {
+                assert!(vec * size <= 4 && columns >= vec, "{vec} elements of lines of {columns}");
+                let end = b.add(column, vec);
+                let end = b.op(Gen::Max.of(Type::U32), &[end.into(), columns.into()]);
+                let behind = b.sub(end, columns);
+                let bytes = b.shl(behind, scale);
+                voff = b.sub(voff, bytes);
+                in_front = Some(b.shl(bytes, 3u32));
+            }
             voff = b.guard(inside, voff);
         }
         let loads = wide_own(tile, width) / vec;
@@ -555,7 +568,18 @@ pub(super) fn dense_together(
         let first = start_offset(b, &src, size);
         let loads = 0..common.regs.len() as u32;
         let starts = Starts::new(b, tile, first, loads.map(|l| common.k(l) * src.k_stride * size));
-        Loader::Wide(Wide { beginning: None, common, turned, src, k_first, voff, starts, end, sideways: None })
+        Loader::Wide(Wide {
+            beginning: None,
+            common,
+            turned,
+            src,
+            k_first,
+            voff,
+            starts,
+            in_front,
+            end,
+            sideways: None,
+        })
     } else {
         // Of cells that lie apart no load has more than one.
         assert!(src.k_stride == 1 || tile.cell() == WIDEST, "a matrix has dense rows or dense columns");
@@ -653,10 +677,16 @@ impl Wide {
 
     fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
+        let clear = |b: &mut Builder, reg: Part| {
+            if let Some(bits) = self.in_front {
+                b.emit(Gen::Shr.of(Type::U32), &[reg.into()], &[reg.into(), bits.into()]);
+            }
+        };
         if let Some(turned) = &self.turned {
-            return turned.commit(b, c, base);
+            return turned.commit(b, c, base, clear);
         }
         for (pass, regs) in c.regs.chunks(c.run as usize).enumerate() {
+            regs.iter().for_each(|reg| clear(b, *reg));
             let load = pass as u32 * c.run;
             if c.run == 1 {
                 c.write_row(b, regs[0], c.vec, base + c.place(load, 0));

@@ -13,7 +13,7 @@
 use super::choice::{self, Ending, Extents, Machine, Round, Together};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
-use super::loader::{COLUMNS, deep_load, is_of_whole_loads, wide_load, wide_own};
+use super::loader::{COLUMNS, WORD, deep_load, is_of_whole_loads, wide_load, wide_own};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types, WIDEST};
 use crate::graph::fused::Scaled;
@@ -189,8 +189,9 @@ pub(super) fn candidates(
             let threads = tile.threads();
             let own = k / run;
             // A wave's lanes gather from one row.
+            let entry = if e.gathered.is_some_and(|g| g.words) { WORD } else { 1 };
             let passes = (threads / tile_n).max(1);
-            let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
+            let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes / entry <= TABLE;
             if lds > lds_bytes || !can_load(&tile) || tile_n < min_n || !gathers {
                 continue;
             }
@@ -252,6 +253,7 @@ impl Tile {
             // Of elements that come one by one each but the first of a word is put beside others; words of lines along the width are turned in steps.
             let packed = match deep {
                 _ if e.loads[o] == Together::ONE => 4 / bytes - 1,
+                _ if e.gathers(o) && !e.comes_singly(o) => 1,
                 true => 0,
                 false => (4 / bytes).ilog2(),
             };
@@ -290,7 +292,7 @@ fn loaded_widths(tile: &Tile, e: &Extents) -> [u32; 2] {
 /// Registers of a workitem for what it loads of a tile by loads of so many elements at most: each has one at least.
 fn loaded_words(tile: &Tile, e: &Extents, together: impl Fn(Together) -> u32) -> u32 {
     let widths = loaded_widths(tile, e);
-    let of_loads = |o: usize| if e.gathers(o) { 1 } else { together(e.loads[o]).clamp(1, 4) };
+    let of_loads = |o: usize| if e.comes_singly(o) { 1 } else { together(e.loads[o]).clamp(1, 4) };
     let bytes = |o: usize| tile.types.bytes().max(4 / of_loads(o));
     let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k * bytes(o)).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
@@ -382,7 +384,7 @@ impl MatrixForm {
         };
         // What is loaded is there twice where loads come first, and are not of single elements.
         let in_turn = types.bytes() < 4 && !spread;
-        let single = e.gathers(0) || e.gathers(1);
+        let single = e.comes_singly(0) || e.comes_singly(1);
         let loads = if in_turn && tile.buffers > 1 && !single { 2 } else { 1 };
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
         let turned = if in_turn && e.deep == (false, false) { 8 } else { 0 };

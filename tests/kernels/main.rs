@@ -26,4 +26,5 @@ mod typed;
 mod types;
 mod weights;
 mod winograd;
+mod words;
 mod written;
