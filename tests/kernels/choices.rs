@@ -1,14 +1,16 @@
 //! Which tiles convolutions take: what the estimate knows of memory and of compute units' room. Nothing runs.
 
 use crate::support::build::{Builder, ints};
+use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Tuning, candidates};
+use barewave::kernels::{Candidate, Tuning, candidates, lower};
 use barewave::onnx::{Dim, ValueInfo};
+use barewave::passes;
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 
-/// The ways that are considered for a convolution of images of an element type with windows of so many output channels, with such steps, the best first.
-fn considered(target: &str, dtype: DType, input: [usize; 4], weights: [usize; 2], step: usize) -> Vec<Candidate> {
+/// A convolution of images of an element type with windows of so many output channels, with such steps.
+fn convolution(dtype: DType, input: [usize; 4], weights: [usize; 2], step: usize) -> FusedGraph {
     let mut b = Builder::new(17, 1);
     b.model.graph.inputs.push(ValueInfo {
         name: "x".into(),
@@ -21,7 +23,12 @@ fn considered(target: &str, dtype: DType, input: [usize; 4], weights: [usize; 2]
     let w = b.constant(HostTensor::from_f64(dtype, &shape, &zeros));
     let y = b.node("Conv", &["x", &w], &[("strides", ints(&[step; 2]))]);
     b.output(&y);
-    let graph = fuse(&b.model, &Options::default()).unwrap();
+    fuse(&b.model, &Options::default()).unwrap()
+}
+
+/// The ways that are considered for it, the best first.
+fn considered(target: &str, dtype: DType, input: [usize; 4], weights: [usize; 2], step: usize) -> Vec<Candidate> {
+    let graph = convolution(dtype, input, weights, step);
     let target = Target::parse(target).unwrap();
     candidates(&graph, &graph.steps[0], target, &Tuning::default()).unwrap().candidates
 }
@@ -44,4 +51,20 @@ fn images_are_read_again_where_no_cache_has_them() {
 fn lines_that_no_window_reaches_are_not_read() {
     let points = |h: usize, step: usize| considered("gfx906", DType::F32, [16, 64, h, 224], [16, 1], step)[0].clocks;
     assert!(points(224, 2) < 0.7 * points(224, 1), "{} {}", points(224, 2), points(224, 1));
+}
+
+/// What leaves the vector registers for accumulation registers in a file of their own leaves room for the other waves of a workgroup.
+#[test]
+fn compute_units_hold_what_they_are_given() {
+    for (dtype, input, weights, step) in [
+        (DType::F16, [16, 256, 56, 56], [512, 1], 2),
+        (DType::F32, [16, 256, 56, 56], [512, 1], 2),
+        (DType::F16, [16, 128, 56, 56], [256, 3], 2),
+    ] {
+        let graph = convolution(dtype, input, weights, step);
+        let kernels =
+            lower(&graph, &graph.steps[0], Target::parse("gfx908").unwrap(), &Tuning::default(), "k").unwrap();
+        let machine = passes::compile(kernels[0].function.clone()).unwrap();
+        assert!(machine.occupancy().workgroups > 0, "{dtype} {input:?} {:?}", machine.usage);
+    }
 }

@@ -98,14 +98,15 @@ struct Limits {
 type Places = Vec<Option<Reg>>;
 
 impl Limits {
-    /// Of `vectors` vector registers, `agprs` are for values that must be AGPRs.
-    fn new(target: Target, vectors: u32, agprs: u32) -> Limits {
+    /// Of `vectors` vector registers, `agprs` are for values that must be AGPRs. Of these, in a file of their own, the size of a workgroup allows as many as
+    /// of VGPRs.
+    fn new(target: Target, vectors: u32, agprs: u32, goal: Goal) -> Limits {
         let t = target.info();
         let vgprs = match (t.unified_agprs, agprs) {
             (true, 1..) => vectors.saturating_sub(agprs) / 4 * 4,
             _ => vectors,
         };
-        Limits { vgprs: vgprs.clamp(1, t.named_vgprs()), agprs: t.max_agprs, sgprs: t.max_sgprs }
+        Limits { vgprs: vgprs.clamp(1, t.named_vgprs()), agprs: t.max_agprs.min(goal.most), sgprs: t.max_sgprs }
     }
 
     /// Empty register files, by register class.
@@ -122,14 +123,14 @@ pub fn allocate(f: &mut Function, goal: Goal) -> Result<Allocation, OutOfRegiste
     let mut tries = vec![goal.wanted.min(goal.most), goal.most];
     tries.dedup();
     for vectors in tries {
-        let limits = Limits::new(f.target, vectors, agprs);
+        let limits = Limits::new(f.target, vectors, agprs, goal);
         for largest_first in [false, true] {
             if let Some(place) = assign(f, &view, &limits, largest_first) {
                 return Ok(Allocation { usage: usage(f, &place, 0), place });
             }
         }
     }
-    let mut limits = Limits::new(f.target, goal.most, agprs);
+    let mut limits = Limits::new(f.target, goal.most, agprs, goal);
     if f.target.info().unified_agprs {
         // Homes may be in what the VGPRs leave of the shared file.
         let left = goal.most.saturating_sub(limits.vgprs.next_multiple_of(4));
