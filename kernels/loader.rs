@@ -73,8 +73,9 @@ pub(super) struct Source {
     pub aligned: bool,
     /// Bytes of the operand's matrix, where tiles reach behind its columns: what lies behind them is another's.
     pub end: Option<u32>,
-    /// Columns of an operand behind which nothing is loaded: between its lines are others' elements, which the same step writes, or loads go where lines
-    /// begin and end anywhere. A load that would reach behind them begins earlier, in the same line, and what it has in front is shifted out.
+    /// Columns of an operand behind which no load begins: between its lines are others' elements, which the same step writes, or loads of narrow elements
+    /// go where lines begin and end anywhere. Of these one that would reach behind them begins earlier, in the same line, and what it has in front is
+    /// shifted out.
     pub columns: Option<u32>,
 }
 
@@ -549,7 +550,7 @@ pub(super) fn dense_together(
         if let Some(columns) = src.columns {
             let column = fragment::coordinate(b, &share, item, fragment::col, 1, Some(src.first));
             let inside = b.op(Gen::CmpGt.of(Type::U32), &[columns.into(), column.into()]);
-            if !columns.is_multiple_of(vec) {
+            if size < 4 && !columns.is_multiple_of(vec) {
                 assert!(vec * size <= 4 && columns >= vec, "{vec} elements of lines of {columns}");
                 let end = b.add(column, vec);
                 let end = b.op(Gen::Max.of(Type::U32), &[end.into(), columns.into()]);
