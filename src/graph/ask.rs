@@ -70,6 +70,17 @@ pub(crate) trait Ask<'m> {
         Ok(self.known(i, what)?.to_f64())
     }
 
+    /// The one number of input `i`, which has to be known at compile time, or `None` where it is left out.
+    fn scalar(&self, i: usize, what: &str) -> Res<Option<f64>> {
+        if self.optional(i).is_none() {
+            return Ok(None);
+        }
+        match self.const_floats(i, what)?[..] {
+            [number] => Ok(Some(number)),
+            ref other => Err(Reason::Shape(format!("{what} (input {i}) is {} numbers, not one", other.len()))),
+        }
+    }
+
     /// Attribute `name`, if it is given.
     fn attribute(&self, name: &str) -> Option<&'m Attribute> {
         self.node().node.attributes.get(name)

@@ -490,6 +490,44 @@ fn types_that_functions_do_not_take() {
     }
 }
 
+/// What ONNX calls a scalar is one number: none is not its default, and of several none is chosen.
+#[test]
+fn numbers_that_are_none_or_several() {
+    let result = |op: &str, at: usize, count: usize, value: f64| {
+        let mut b = Builder::new(21, 7);
+        let float = |shape: &[usize]| HostTensor::from_f64(DType::F32, shape, &vec![0.5; shape.iter().product()]);
+        let boxes = [0.0, 0.0, 1.0, 1.0, 0.0, 10.0, 1.0, 11.0];
+        let mut inputs = match op {
+            "Trilu" => vec![float(&[3, 3]), HostTensor::from_i64(&[], &[0])],
+            _ => vec![
+                HostTensor::from_f64(DType::F32, &[1, 2, 4], &boxes),
+                float(&[1, 1, 2]),
+                HostTensor::from_i64(&[1], &[2]),
+                float(&[1]),
+                float(&[1]),
+            ],
+        };
+        let t = inputs[at].dtype();
+        inputs[at] = HostTensor::from_f64(t, &[count], &vec![value; count]);
+        let names: Vec<String> = inputs.into_iter().map(|t| b.constant(t)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let y = b.node(op, &names, &[]);
+        b.output(&y);
+        graph::fuse(&b.model, &Options::default()).map(drop).map_err(|e| e.to_string())
+    };
+    for (op, at) in [("Trilu", 1), ("NonMaxSuppression", 2), ("NonMaxSuppression", 3), ("NonMaxSuppression", 4)] {
+        assert_eq!(result(op, at, 1, 1.0), Ok(()), "{op}, input {at}");
+        for count in [0, 2] {
+            let e = result(op, at, count, 1.0).unwrap_err();
+            assert!(e.contains(op) && e.contains(&format!("(input {at}) is {count} numbers, not one")), "{e}");
+        }
+    }
+    for overlap in [-0.5, 1.5, f64::NAN] {
+        let e = result("NonMaxSuppression", 3, 1, overlap).unwrap_err();
+        assert!(e.contains("overlap") && e.contains("from 0 to 1"), "{e}");
+    }
+}
+
 /// Branches in branches are looked at once for each that lies around them; loops in loops are not so deep.
 #[test]
 fn graphs_inside_of_each_other() {

@@ -189,10 +189,7 @@ fn known_flag(value: &Value) -> Option<bool> {
 /// Loop with a known number of rounds, or a condition that is known in each.
 pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
     let body = branch(cx, "body")?;
-    let most = match cx.optional(0) {
-        Some(_) => Some(cx.const_ints(0, "the number of rounds")?.first().copied().unwrap_or(0).max(0) as usize),
-        None => None,
-    };
+    let most = cx.scalar(0, "the number of rounds")?.map(|rounds| rounds.max(0.0) as usize);
     let not_constant = |input| Reason::NotConstant { what: "the condition".into(), input };
     let mut go = match cx.optional(1) {
         Some(v) => {

@@ -508,15 +508,12 @@ pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn non_max_suppression(cx: &mut Lowering<'_>) -> Res<()> {
     let boxes = cx.known(0, "the boxes, which decide how many are selected,")?.clone();
     let scores = cx.known(1, "the scores, which decide how many are selected,")?.clone();
-    let number = |i: usize, what: &str| -> Res<Option<f64>> {
-        match cx.optional(i) {
-            None => Ok(None),
-            Some(_) => Ok(cx.const_floats(i, what)?.first().copied()),
-        }
-    };
-    let most = number(2, "the number of boxes")?.unwrap_or(0.0).max(0.0) as usize;
-    let overlap = number(3, "the overlap threshold")?.unwrap_or(0.0);
-    let least = number(4, "the score threshold")?;
+    let most = cx.scalar(2, "the number of boxes")?.unwrap_or(0.0).max(0.0) as usize;
+    let overlap = cx.scalar(3, "the overlap threshold")?.unwrap_or(0.0);
+    if !(0.0..=1.0).contains(&overlap) {
+        return Err(Reason::Value(format!("the overlap threshold is {overlap}, which is not from 0 to 1")));
+    }
+    let least = cx.scalar(4, "the score threshold")?;
     let center = cx.int("center_point_box", 0)? != 0;
     let (&[batches, n, 4], &[sb, classes, sn]) = (boxes.shape(), scores.shape()) else {
         return Err(Reason::Shape(format!("boxes {:?} and scores {:?} do not fit", boxes.shape(), scores.shape())));

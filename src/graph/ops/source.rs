@@ -239,8 +239,7 @@ pub(super) fn trilu(cx: &mut Lowering<'_>) -> Res<()> {
     let &[.., rows, cols] = &shape[..] else {
         return Err(Reason::Shape(format!("data of shape {shape:?} is not a matrix")));
     };
-    let k = if cx.optional(1).is_some() { cx.const_ints(1, "the diagonal")? } else { vec![0] };
-    let k = *k.first().ok_or(Reason::Value("the diagonal is not one number".into()))?;
+    let k = cx.scalar(1, "the diagonal")?.unwrap_or(0.0) as i64;
     if shape.contains(&0) {
         cx.pass(0, x);
         return Ok(());

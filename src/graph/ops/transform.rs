@@ -344,9 +344,7 @@ pub(super) fn blackman(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn mel_weights(cx: &mut Lowering<'_>) -> Res<()> {
-    let one = |i: usize, what: &str| -> Res<f64> {
-        cx.const_floats(i, what)?.first().copied().ok_or_else(|| Reason::Value(format!("{what} is not one number")))
-    };
+    let one = |i: usize, what: &str| -> Res<f64> { cx.scalar(i, what)?.ok_or(Reason::MissingInput(i)) };
     let (bins, length, rate) = (one(0, "the number of bins")?, one(1, "the length")?, one(2, "the sample rate")?);
     let (low, high) = (one(3, "the lower edge")?, one(4, "the upper edge")?);
     let (bins, lines) = (bins.max(0.0) as usize, (length.max(0.0) as usize) / 2 + 1);
