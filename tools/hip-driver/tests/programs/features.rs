@@ -57,7 +57,7 @@ int main() {
 }
 
 /// The wave's side of a request to the host, as AMD's device library makes it.
-const HOSTCALL: &str = r#"
+pub(super) const HOSTCALL: &str = r#"
 typedef unsigned long u64;
 struct Header { u64 next, lanes; unsigned service, control; };
 struct Buffer { Header* headers; u64 (*payloads)[64][8]; u64 doorbell, free, ready, mask; };

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod declared;
 mod features;
 mod program;
 mod standard;
