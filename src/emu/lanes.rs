@@ -1,10 +1,11 @@
 //! Lane kernels: one scalar function per instruction, run over all lanes of a wave with the host's vectors.
 //!
 //! A kernel is written once, as a function of one lane's values. The [`kernel!`](crate::lanes) macro wraps it into
-//! a loop over chunks of 16 lanes and compiles that loop several times with different host instruction sets; LLVM
-//! turns each into vector code. Which copy runs is decided when a program is decoded, by [`Host::detect`].
+//! a loop over chunks of 16 lanes and compiles that loop with the host's vector instructions. x86-64 without AVX2 goes from
+//! lane to lane instead ([`APART`]): a vector copy for it would be a third of the emulator, for hosts of 2012. Which copy
+//! runs is decided when a program is decoded, by [`Host::detect`].
 //!
-//! Sources are copied a chunk at a time before the chunk's results are stored, so a destination may be a source.
+//! A chunk's or a lane's sources are read before its results are stored, so a destination may be a source.
 
 /// Lanes of a chunk: one AVX-512 register of 32-bit values.
 pub const CHUNK: usize = 16;
@@ -19,7 +20,12 @@ pub struct LaneArgs<'a> {
     pub mask: u64,
     /// How rows are laid out.
     pub rows: &'a Rows,
+    /// One lane after the other, in a few instructions of code. Known to the compiler wherever a kernel is.
+    pub apart: bool,
 }
+
+/// Whether [`Host::Portable`] goes from lane to lane: elsewhere it has the vectors that every host has.
+pub const APART: bool = cfg!(target_arch = "x86_64");
 
 /// Layout of the rows that a kernel works on. The 64-bit value of a lane is split over two rows, `hi` elements apart.
 pub struct Rows {
@@ -180,6 +186,45 @@ unsafe fn load<T: Lane>(a: &LaneArgs, n: usize, c: usize) -> (Row, Row) {
     }
 }
 
+/// Source `n` of lane `l`.
+#[inline(always)]
+unsafe fn lane<T: Lane>(a: &LaneArgs, n: usize, l: usize) -> T {
+    if T::TY.dwords() == 0 {
+        return T::get(0, 0);
+    }
+    // SAFETY: as `load`.
+    unsafe {
+        let p = a.src[n].add(l / CHUNK * a.rows.stride[n] + l % CHUNK);
+        T::get(*p, if T::TY.dwords() == 2 { *p.add(a.rows.src_hi[n]) } else { 0 })
+    }
+}
+
+/// Stores the result of lane `l`.
+#[inline(always)]
+unsafe fn put<T: Lane>(a: &LaneArgs, l: usize, v: T) {
+    let (lo, hi) = v.put();
+    // SAFETY: as `load`.
+    unsafe {
+        *a.dst.add(l) = lo;
+        if T::TY.dwords() == 2 {
+            *a.dst.add(a.rows.dst_hi + l) = hi;
+        }
+    }
+}
+
+/// Asks `f` for a bit of each lane in the mask.
+#[inline(always)]
+fn each(a: &LaneArgs, mut f: impl FnMut(usize) -> bool) -> u64 {
+    let mut rest = a.mask & (!0 >> (64 - CHUNK * a.rows.chunks));
+    let mut out = 0;
+    while rest != 0 {
+        let l = rest.trailing_zeros();
+        rest &= rest - 1;
+        out |= u64::from(f(l as usize)) << l;
+    }
+    out
+}
+
 /// Stores the lanes of a row whose mask bit is set.
 #[inline(always)]
 unsafe fn store(p: *mut u32, row: &Row, mask: u32) {
@@ -203,6 +248,13 @@ unsafe fn store(p: *mut u32, row: &Row, mask: u32) {
 /// The rows of `a` must hold `a.rows.chunks` chunks.
 #[inline(always)]
 pub unsafe fn map<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn(A, B, C) -> D) -> u64 {
+    if a.apart {
+        return each(a, |l| {
+            // SAFETY: promised by the caller.
+            unsafe { put(a, l, f(lane(a, 0, l), lane(a, 1, l), lane(a, 2, l))) };
+            false
+        });
+    }
     for c in 0..a.rows.chunks {
         let mask = (a.mask >> (c * CHUNK)) as u32 & 0xffff;
         // SAFETY: promised by the caller.
@@ -231,6 +283,10 @@ pub unsafe fn map<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn(A
 /// As [`map`].
 #[inline(always)]
 pub unsafe fn test<A: Lane, B: Lane>(a: &LaneArgs, f: impl Fn(A, B) -> bool) -> u64 {
+    if a.apart {
+        // SAFETY: promised by the caller.
+        return each(a, |l| unsafe { f(lane(a, 0, l), lane(a, 1, l)) });
+    }
     let mut out = 0u64;
     for c in 0..a.rows.chunks {
         // SAFETY: promised by the caller.
@@ -250,6 +306,14 @@ pub unsafe fn test<A: Lane, B: Lane>(a: &LaneArgs, f: impl Fn(A, B) -> bool) -> 
 /// As [`map`].
 #[inline(always)]
 pub unsafe fn carry<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn(A, B, C, bool) -> (D, bool)) -> u64 {
+    if a.apart {
+        // SAFETY: promised by the caller.
+        return each(a, |l| unsafe {
+            let (v, bit) = f(lane(a, 0, l), lane(a, 1, l), lane(a, 2, l), a.rows.carry >> l & 1 == 1);
+            put(a, l, v);
+            bit
+        });
+    }
     let mut out = 0u64;
     for c in 0..a.rows.chunks {
         let mask = (a.mask >> (c * CHUNK)) as u32 & 0xffff;
@@ -353,20 +417,28 @@ impl Kernel {
 }
 
 /// Compiles a loop for every host: `kernel!(|a| unsafe { map::<f32, f32, No, f32>(a, |x, y, _| x + y) })` becomes a
-/// [`Kernel`] with one function per [`Host`], each holding its own copy of the loop.
+/// [`Kernel`]: lane by lane where the host has no AVX2, and its own copy of the loop where it has.
 macro_rules! kernel {
     (|$a:ident| $body:expr) => {{
-        use $crate::lanes::{Kernel, LaneArgs, Rows};
+        use $crate::lanes::{APART, Kernel, LaneArgs, Rows};
         /// # Safety
         /// The rows must hold `rows.chunks` chunks.
         #[inline(always)]
-        unsafe fn body(dst: *mut u32, x: *const u32, y: *const u32, z: *const u32, mask: u64, rows: &Rows) -> u64 {
-            let $a = &LaneArgs { dst, src: [x, y, z], mask, rows };
+        unsafe fn body<const SINGLY: bool>(
+            dst: *mut u32,
+            x: *const u32,
+            y: *const u32,
+            z: *const u32,
+            mask: u64,
+            rows: &Rows,
+        ) -> u64 {
+            let $a = &LaneArgs { dst, src: [x, y, z], mask, rows, apart: SINGLY };
             $body
         }
         // on the vectors of AVX-512 these gain nothing that a third copy would be worth
         $crate::lanes::on_two_hosts!(
-            body(dst: *mut u32, x: *const u32, y: *const u32, z: *const u32, mask: u64, rows: &Rows) -> u64
+            (body::<APART>, body::<false>)
+            (dst: *mut u32, x: *const u32, y: *const u32, z: *const u32, mask: u64, rows: &Rows) -> u64
         );
         Kernel { by_host: [portable, avx2, avx2] }
     }};
@@ -378,7 +450,7 @@ pub(crate) use kernel;
 /// x86-64 the three are the same function.
 macro_rules! on_hosts {
     ($f:ident($($x:ident: $t:ty),*) -> $r:ty) => {
-        $crate::lanes::on_two_hosts!($f($($x: $t),*) -> $r);
+        $crate::lanes::on_two_hosts!(($f, $f)($($x: $t),*) -> $r);
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
         unsafe fn avx512($($x: $t),*) -> $r {
@@ -391,18 +463,18 @@ macro_rules! on_hosts {
 }
 pub(crate) use on_hosts;
 
-/// The same without `avx512`.
+/// The same without `avx512`, of one function for hosts without AVX2 and one for those that have it.
 macro_rules! on_two_hosts {
-    ($f:ident($($x:ident: $t:ty),*) -> $r:ty) => {
+    (($portable:expr, $vectors:expr)($($x:ident: $t:ty),*) -> $r:ty) => {
         unsafe fn portable($($x: $t),*) -> $r {
             // SAFETY: passed on.
-            unsafe { $f($($x),*) }
+            unsafe { $portable($($x),*) }
         }
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
         unsafe fn avx2($($x: $t),*) -> $r {
             // SAFETY: passed on.
-            unsafe { $f($($x),*) }
+            unsafe { $vectors($($x),*) }
         }
         #[cfg(not(target_arch = "x86_64"))]
         use portable as avx2;
