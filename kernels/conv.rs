@@ -634,6 +634,16 @@ fn turned<const SIZE: usize>(src: &[u8], [rows, columns]: [usize; 2], out: &mut 
     for r0 in (0..rows).step_by(BLOCK) {
         let block = &src[r0 * columns..rows.min(r0 + BLOCK) * columns];
         for c0 in (0..columns).step_by(BLOCK) {
+            if r0 + BLOCK <= rows && c0 + BLOCK <= columns {
+                let row = |r: usize| block[r * columns + c0..].first_chunk().expect("the block is whole");
+                let from: [&[[u8; SIZE]; BLOCK]; BLOCK] = std::array::from_fn(row);
+                for c in 0..BLOCK {
+                    let line: &mut [_; BLOCK] =
+                        out[(c0 + c) * pitch + r0..].first_chunk_mut().expect("a line holds all rows");
+                    line.iter_mut().enumerate().for_each(|(r, to)| *to = from[r][c]);
+                }
+                continue;
+            }
             for c in c0..columns.min(c0 + BLOCK) {
                 let line = &mut out[c * pitch + r0..];
                 line.iter_mut().zip(block[c..].iter().step_by(columns)).for_each(|(to, from)| *to = *from);

@@ -101,8 +101,9 @@ impl Transformed {
     pub(super) fn fill(&self, data: &HostTensor, offset: usize, out: &mut [u8]) {
         let [channels, inputs] = self.channels;
         let (used, products) = (inputs.min(self.lines), PRODUCTS as usize);
-        let fill = data.fill().map(|element| element.as_chunks().0.first().map_or(0.0, |b| f32::from_le_bytes(*b)));
-        let weights = if fill.is_some() { &[][..] } else { data.bytes()[offset * 4..].as_chunks().0 };
+        let fill = data.fill().map(|element| [*element.first_chunk().unwrap_or(&[0; 4]); 9]);
+        let weights: &[[u8; 4]] = if fill.is_some() { &[] } else { data.bytes()[offset * 4..].as_chunks().0 };
+        let weights: &[[[u8; 4]; 9]] = weights.as_chunks().0;
         // In parts of a block, whose elements of one product are neighbours.
         for (line, out) in out.chunks_mut(self.pitch() * 4).enumerate() {
             for (block, out) in out.chunks_mut(self.block * products * 4).enumerate() {
@@ -112,14 +113,18 @@ impl Transformed {
                     for i in 0..many {
                         let m = block * self.block + first + i;
                         if line < used && m < channels {
-                            let from = (m * inputs + line) * 9;
-                            let read = |e: usize| fill.unwrap_or_else(|| f32::from_le_bytes(weights[from + e]));
-                            windows.iter_mut().enumerate().for_each(|(e, w)| w[i] = f64::from(read(e)));
+                            let window = fill.unwrap_or_else(|| weights[m * inputs + line]);
+                            windows.iter_mut().zip(&window).for_each(|(w, e)| w[i] = f64::from(f32::from_le_bytes(*e)));
                         }
                     }
                     for (product, elements) in transformed(&windows).iter().enumerate() {
                         let to = out[(product * self.block + first) * 4..].as_chunks_mut().0;
-                        to.iter_mut().zip(&elements[..many]).for_each(|(to, e)| *to = e.to_le_bytes());
+                        match to.first_chunk_mut::<ABREAST>() {
+                            Some(to) if many == ABREAST => {
+                                to.iter_mut().zip(elements).for_each(|(to, e)| *to = e.to_le_bytes());
+                            }
+                            _ => to.iter_mut().zip(&elements[..many]).for_each(|(to, e)| *to = e.to_le_bytes()),
+                        }
                     }
                 }
             }
@@ -135,21 +140,16 @@ type Abreast = [f64; ABREAST];
 
 /// G g Gᵀ in the order of the kernel, each element rounded once.
 fn transformed(g: &[Abreast; 9]) -> [[f32; ABREAST]; PRODUCTS as usize] {
-    fn three(a: Abreast, b: Abreast, c: Abreast) -> [Abreast; 4] {
-        let (mut plus, mut minus) = (a, a);
-        for i in 0..ABREAST {
-            plus[i] = (a[i] + b[i] + c[i]) / 2.0;
-            minus[i] = (a[i] - b[i] + c[i]) / 2.0;
-        }
-        [a, plus, minus, c]
-    }
-    // By columns first: element [column][row].
-    let columns = [0, 1, 2].map(|c| three(g[c], g[3 + c], g[6 + c]));
+    let three = |a: f64, b: f64, c: f64| [a, (a + b + c) / 2.0, (a - b + c) / 2.0, c];
     let mut out = [[0.0; ABREAST]; PRODUCTS as usize];
-    for (at, (row, sign)) in [(0, 1.0), (1, 1.0), (3, -1.0), (2, 1.0)].into_iter().enumerate() {
-        let elements = three(columns[0][row], columns[1][row], columns[2][row]);
-        for (out, e) in out[4 * at..][..4].iter_mut().zip(&elements) {
-            (0..ABREAST).for_each(|i| out[i] = (e[i] * sign) as f32);
+    for i in 0..ABREAST {
+        // By columns first: element [column][row].
+        let [x, y, z] = [0, 1, 2].map(|c| three(g[c][i], g[3 + c][i], g[6 + c][i]));
+        for (at, row, sign) in [(0, 0, 1.0), (4, 1, 1.0), (8, 3, -1.0), (12, 2, 1.0)] {
+            let elements = three(x[row], y[row], z[row]);
+            for k in 0..4 {
+                out[at + k][i] = (elements[k] * sign) as f32;
+            }
         }
     }
     out

@@ -119,7 +119,15 @@ impl Sum {
             let t = graph.tensor(step.inputs[i].tensor);
             let Role::Constant(weights) = &t.role else { continue };
             let (scale, row) = (scale.to_f64(), weights.len() / scale.len());
-            let role = Role::Constant(weights.mapped(t.dtype, |n, w| w * scale[n / row]));
+            // Lines in order, without a division for each weight.
+            let (mut line, mut end) = (0, row);
+            let multiplied = weights.mapped(t.dtype, |n, w| {
+                if n == end {
+                    (line, end) = (line + 1, end + row);
+                }
+                w * scale[line]
+            });
+            let role = Role::Constant(multiplied);
             let scaled = Tensor { role, ..t.clone() };
             step.inputs[i].tensor = graph.add_tensor(scaled);
         }

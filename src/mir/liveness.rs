@@ -151,13 +151,13 @@ impl Liveness {
         for (b, out) in live_out.iter().enumerate() {
             out.iter().filter(|u| !killed[b].contains(*u)).for_each(|u| live_in[b].insert(u));
         }
+        let successors: Vec<_> = (0..f.blocks.len()).map(|b| f.successors(b)).collect();
         let mut changed = true;
         while changed {
             changed = false;
             for b in (0..f.blocks.len()).rev() {
-                for s in f.successors(b) {
-                    let from = live_in[s].clone();
-                    changed |= live_out[b].union(&from);
+                for &s in &successors[b] {
+                    changed |= live_out[b].union(&live_in[s]);
                 }
                 for (w, word) in live_in[b].0.iter_mut().enumerate() {
                     let new = *word | (live_out[b].0[w] & !killed[b].0[w]);

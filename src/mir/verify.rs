@@ -115,6 +115,12 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         return Err(fail(f.blocks.len() - 1, 0, Fault::LeadsOut));
     }
     check_loops(f, pass)?;
+    let live = Liveness::of(f);
+    for l in &f.loops {
+        if let Some(v) = super::loops::carried(f, &live, l).into_iter().find(|v| !l.carried.contains(v)) {
+            return Err(fail(l.latch.0 as usize, 0, Fault::Carried(v.0)));
+        }
+    }
     for (b, block) in f.blocks.iter().enumerate() {
         check_constraints(block).map_err(|what| fail(b, 0, what))?;
     }
@@ -126,7 +132,6 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
     if !ends {
         return Err(fail(f.blocks.len() - 1, 0, Fault::NoEnd));
     }
-    let live = Liveness::of(f);
     let given: Vec<usize> =
         super::abi::preloaded(f).iter().flat_map(|(v, _)| live.units.of_part(f.whole(*v))).collect();
     if let Some(u) = live.live_in[0].iter().find(|u| !given.contains(u)) {
@@ -180,9 +185,8 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Loops lie within the function and say what they carry.
+/// Loops lie within the function and count as they should.
 fn check_loops(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
-    let mut live = None;
     for (i, l) in f.loops.iter().enumerate() {
         let latch = l.latch.0 as usize;
         let fail = |what: Fault| VerifyError {
@@ -214,10 +218,6 @@ fn check_loops(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
             f.blocks[latch].insts.iter().any(|i| i.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR)));
         if branches {
             return Err(fail(Fault::Loop("must not branch in its last block")));
-        }
-        let live = live.get_or_insert_with(|| Liveness::of(f));
-        if let Some(v) = super::loops::carried(f, live, l).into_iter().find(|v| !l.carried.contains(v)) {
-            return Err(fail(Fault::Carried(v.0)));
         }
     }
     Ok(())

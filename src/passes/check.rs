@@ -353,10 +353,11 @@ impl Original<'_> {
                 }
             }
         }
-        written.iter().for_each(|w| state.expire(w.0));
+        // What is overwritten first need not be looked for: most registers hold what they are given anew.
         for r in y.dsts.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None }) {
             r.iter().for_each(|r| state.overwrite(r));
         }
+        written.iter().for_each(|w| state.expire(w.0));
         y.info(self.f.target).map_or(&[][..], |i| i.writes).iter().for_each(|r| state.overwrite(*r));
         for (u, r) in written {
             state.put(Place::Reg(r), u);

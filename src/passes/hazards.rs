@@ -110,6 +110,9 @@ impl Code {
     /// Wait states missing before instruction `i` of block `b`.
     fn missing_states(&self, b: usize, i: usize) -> u32 {
         let consumer = &self.blocks[b][i];
+        if !consumer.may_need_states() {
+            return 0;
+        }
         let mut worst = 0;
         // (block, number of its instructions that precede, states passed, what lies between)
         let mut paths = vec![(b, i, 0, Between::default())];
@@ -138,10 +141,10 @@ impl Code {
 
     /// A hazard before instruction `i` of block `b` that wait states do not resolve and nothing has resolved yet.
     fn unfixed(&self, b: usize, i: usize) -> Option<Fix> {
-        if self.farthest == 0 {
+        let consumer = &self.blocks[b][i];
+        if self.farthest == 0 || !consumer.may_need_fix() {
             return None;
         }
-        let consumer = &self.blocks[b][i];
         let mut paths = vec![(b, i, Distance::default())];
         let mut seen: Vec<(usize, Distance)> = Vec::new();
         while let Some((b, before, mut distance)) = paths.pop() {

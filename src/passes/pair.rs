@@ -152,7 +152,13 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
     for (x, y) in [(a, b), (b, a)] {
         let Some(&op) = pairs().both.get(&(x.op()?, y.op()?)).filter(|op| target.has(**op)) else { continue };
         for (swap_x, swap_y) in [(false, false), (true, false), (false, true), (true, true)] {
-            let (Some(sx), Some(sy)) = (sources(target, x, swap_x), sources(target, y, swap_y)) else { continue };
+            let (Some(rx), Some(ry)) = (read(target, x, swap_x), read(target, y, swap_y)) else { continue };
+            if let ([Opnd::P(dx)], [Opnd::P(dy)]) = (&x.dsts[..], &y.dsts[..])
+                && !barewave_isa::may_pair(target, op, [*dx, *dy], [rx, ry])
+            {
+                continue;
+            }
+            let (sx, sy) = (sources(x, swap_x), sources(y, swap_y));
             let dsts: SmallVec<[Opnd; 2]> = x.dsts.iter().chain(&y.dsts).copied().collect();
             let both = MInst { group, srcs: sx.into_iter().chain(sy).collect(), ..MInst::new(op, &dsts, &[]) };
             if lower_inst(&both, |_| 0).is_some_and(|i| barewave_isa::legal(target, &i).is_ok()) {
@@ -163,15 +169,24 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
     None
 }
 
-/// The sources, the first two swapped if so wanted and allowed.
-fn sources(target: Target, inst: &MInst, swap: bool) -> Option<SmallVec<[Opnd; 4]>> {
+/// The first two sources, swapped if so wanted, where they are registers; none where they must not be swapped. A constant may take the
+/// place of the second.
+fn read(target: Target, inst: &MInst, swap: bool) -> Option<[Option<Regs>; 2]> {
+    let swaps = || inst.srcs.len() > 1 && inst.info(target).is_some_and(|i| i.flags.has(Flags::COMMUTATIVE));
+    if swap && !swaps() {
+        return None;
+    }
+    let register = |i: usize| inst.srcs.get(i).and_then(|o| if let Opnd::P(r) = o { Some(*r) } else { None });
+    let constant = inst.srcs.iter().any(|o| matches!(o, Opnd::Imm(_)));
+    let (first, second) = if swap { (1, 0) } else { (0, 1) };
+    Some([register(first), register(second).filter(|_| !constant)])
+}
+
+/// The sources, the first two swapped if so wanted.
+fn sources(inst: &MInst, swap: bool) -> SmallVec<[Opnd; 4]> {
     let mut srcs = inst.srcs.clone();
     if swap {
-        let info = inst.info(target)?;
-        if !info.flags.has(Flags::COMMUTATIVE) || srcs.len() < 2 {
-            return None;
-        }
         srcs.swap(0, 1);
     }
-    Some(srcs)
+    srcs
 }

@@ -26,6 +26,7 @@ use crate::mir::{
     Block, BlockId, Constraint, Function, Group, Lds, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg,
 };
 use barewave_isa::{Pipe, op};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stages that an author stated and that cannot be.
@@ -153,7 +154,8 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
         _ => body.check_stages(f, &l)?,
     };
     let last = body.stages.iter().copied().max().unwrap_or(0) as u32;
-    let copies = body.copies();
+    let turns = body.turns();
+    let copies = turns.values().copied().max().unwrap_or(1);
     // Rounds run stage 0 of iteration n; the loop itself has the full ones.
     let first_full = last;
     let end = l.trips().map(|trips| if l.overrun { trips + last } else { trips });
@@ -170,7 +172,7 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
         f.blocks[at - 1].insts.extend(constants);
         return Ok(());
     }
-    let mut rename = Renamer { f, body: &body, counter: l.counter, copies, made: BTreeMap::new() };
+    let mut rename = Renamer { f, body: &body, counter: l.counter, turns: &turns, copies, made: BTreeMap::new() };
     let (mut prologue, mut epilogue, mut steady) = (constants, Vec::new(), Vec::new());
     for n in 0..first_full + rest {
         rename.round(n as i64, Some((0, u32::MAX)), Counter::Known(l.step), Groups::Dropped, &mut prologue);
@@ -398,10 +400,11 @@ impl Body {
         let interval = load.values().copied().max().unwrap_or(1).max(n as u32).max(1);
         let mut taken: BTreeSet<(u8, u32)> = BTreeSet::new();
         let mut start = vec![0u32; n];
+        let mut into: Vec<Vec<&Edge>> = vec![Vec::new(); n];
+        self.edges.iter().filter(|e| e.distance == 0).for_each(|e| into[e.to].push(e));
         // Edges within an iteration lead forwards in its sequence.
         for i in self.sequence() {
-            let edges = self.edges.iter().filter(|e| e.distance == 0 && e.to == i);
-            let ready = edges.map(|e| start[e.from] + e.latency).max().unwrap_or(0);
+            let ready = into[i].iter().map(|e| start[e.from] + e.latency).max().unwrap_or(0);
             let (pipe, busy) = unit(&self.insts[i]);
             let cycles = |t: u32| (t..t + busy).map(|c| (pipe as u8, c % interval));
             let free = (ready..ready + interval).find(|t| cycles(*t).all(|c| !taken.contains(&c)));
@@ -425,40 +428,29 @@ impl Body {
         false
     }
 
-    /// Registers that each renamed value needs in turn: the most that any does.
-    fn copies(&self) -> u32 {
-        let mut most = 1;
-        for v in &self.local {
-            most = most.max(self.copies_of(*v));
-        }
-        most
-    }
-
-    /// Rounds from a value's first write to its last use; one more where the younger iteration's write stands before the older
-    /// one's use in the round.
-    fn copies_of(&self, v: VReg) -> u32 {
-        let (mut first, mut uses) = (u8::MAX, Vec::new());
-        let mut defs = Vec::new();
+    /// Registers that each renamed value needs in turn: rounds from its first write to its last use; one more where the younger
+    /// iteration's write stands before the older one's use in the round.
+    fn turns(&self) -> FxHashMap<VReg, u32> {
+        let mut touched: FxHashMap<VReg, (Vec<usize>, Vec<usize>)> =
+            self.local.iter().map(|v| (*v, Default::default())).collect();
         for (i, inst) in self.insts.iter().enumerate() {
-            let named = |o: &Opnd| matches!(o, Opnd::V(p) if p.reg == v);
-            if inst.dsts.iter().any(named) {
-                first = first.min(self.stages[i]);
-                defs.push(i);
+            for p in inst.dsts.iter().filter_map(|o| o.part()) {
+                touched.entry(p.reg).and_modify(|t| t.0.push(i));
             }
-            if inst.srcs.iter().any(named) {
-                uses.push(i);
+            for p in inst.srcs.iter().filter_map(|o| o.part()) {
+                touched.entry(p.reg).and_modify(|t| t.1.push(i));
             }
         }
-        let mut copies = 1;
-        for &u in &uses {
-            for &d in &defs {
+        let copies = |(defs, uses): (Vec<usize>, Vec<usize>)| {
+            let pairs = uses.iter().flat_map(|u| defs.iter().map(move |d| (*d, *u)));
+            let each = pairs.map(|(d, u)| {
                 let rounds = u32::from(self.stages[u].saturating_sub(self.stages[d]));
                 // In falling order of stages a use of a later stage stands first; in a fixed order the text says.
-                let written_first = self.fixed_order_puts(d, u);
-                copies = copies.max(rounds + u32::from(rounds > 0 && written_first));
-            }
-        }
-        copies
+                rounds + u32::from(rounds > 0 && self.fixed_order_puts(d, u))
+            });
+            each.max().unwrap_or(1).max(1)
+        };
+        touched.into_iter().map(|(v, t)| (v, copies(t))).collect()
     }
 
     /// In a round, `d` stands before `u` although it belongs to a younger iteration.
@@ -512,6 +504,7 @@ struct Renamer<'a> {
     f: &'a mut Function,
     body: &'a Body,
     counter: VReg,
+    turns: &'a FxHashMap<VReg, u32>,
     copies: u32,
     /// Registers of values that take turns.
     made: BTreeMap<(VReg, u32), VReg>,
@@ -573,7 +566,7 @@ impl Renamer<'_> {
 
     /// The register of a value in an iteration's turn.
     fn turn(&mut self, v: VReg, copy: u32) -> VReg {
-        if copy == 0 || !self.body.local.contains(&v) || self.body.copies_of(v) == 1 {
+        if copy == 0 || self.turns.get(&v).is_none_or(|n| *n == 1) {
             return v;
         }
         let f = &mut *self.f;

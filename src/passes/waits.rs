@@ -18,24 +18,32 @@
 
 use crate::mir::{Function, Lds, MInst, Opnd};
 use barewave_isa::{Counter, Flags, Inst, OpInfo, Pipe, Reg, Target, WaitScheme};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 const COUNTERS: usize = 8;
 
 /// What is outstanding at a point of the program.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct State {
-    /// Operations issued so far, per counter.
-    issued: [u32; COUNTERS],
-    /// Operations known to be done.
-    done: [u32; COUNTERS],
-    /// Kinds of operation outstanding: bit per pipe, top bit when they finish out of order.
-    kinds: [u16; COUNTERS],
-    /// Score of the newest operation that writes a register, or of the newest load to a part of LDS.
-    writes: BTreeMap<(Cell, u8), u32>,
+    counters: [Outstanding; COUNTERS],
+    /// Counters that operations are outstanding on which will write a register, a bit each.
+    pending: Vec<u8>,
 }
 
-/// What an outstanding operation will write.
+/// Outstanding operations of a counter.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Outstanding {
+    /// Operations issued so far.
+    issued: u32,
+    /// Operations known to be done.
+    done: u32,
+    /// Kinds of operation outstanding: bit per pipe, top bit when they finish out of order.
+    kinds: u16,
+    /// What will be written, with the score of the newest operation that does, by score.
+    writes: VecDeque<(u32, Cell)>,
+}
+
+/// What an outstanding operation will write: a register, or a part of LDS.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Cell {
     Reg(Reg),
@@ -44,7 +52,53 @@ enum Cell {
 
 const OUT_OF_ORDER: u16 = 1 << 15;
 
+impl Outstanding {
+    fn in_order(&self) -> bool {
+        self.kinds & OUT_OF_ORDER == 0 && self.kinds.count_ones() <= 1
+    }
+
+    fn score(&self, cell: Cell) -> Option<u32> {
+        self.writes.iter().rev().find(|w| w.1 == cell).map(|w| w.0)
+    }
+
+    /// As many as may be left when all up to the score must be done; none where they are.
+    fn left(&self, score: u32) -> Option<u32> {
+        (score > self.done).then(|| if self.in_order() { self.issued - score } else { 0 })
+    }
+
+    /// The scores of equal situations become equal.
+    fn normalise(&mut self) {
+        self.writes.iter_mut().for_each(|w| w.0 -= self.done);
+        self.writes.make_contiguous().sort_unstable();
+        self.issued -= self.done;
+        self.done = 0;
+    }
+
+    /// What may be outstanding here or in `other`, the newest of both aligned.
+    fn merge(&mut self, other: &Outstanding) {
+        let issued = (self.issued - self.done).max(other.issued - other.done);
+        let mine = self.issued;
+        self.writes.iter_mut().for_each(|w| w.0 = issued - (mine - w.0));
+        for &(score, cell) in other.writes.iter().filter(|w| w.0 > other.done) {
+            let score = issued - (other.issued - score);
+            match self.writes.iter_mut().find(|w| w.1 == cell) {
+                Some(w) => w.0 = w.0.max(score),
+                None => self.writes.push_back((score, cell)),
+            }
+        }
+        self.writes.make_contiguous().sort_unstable();
+        self.issued = issued;
+        self.done = 0;
+        self.kinds |= other.kinds;
+    }
+}
+
 impl State {
+    /// Nothing is.
+    fn new() -> State {
+        State { counters: Default::default(), pending: vec![0; Reg::COUNT] }
+    }
+
     /// Waits that the instruction needs: most operations that may be outstanding, per counter. Registers that are only
     /// `filled` may be outstanding on the counters `ordered`.
     ///
@@ -59,36 +113,33 @@ impl State {
     ) -> [Option<u32>; COUNTERS] {
         let mut need = [None; COUNTERS];
         let mut require = |c: usize, score: u32| {
-            if score > self.done[c] {
-                let left = if in_order(self.kinds[c]) { self.issued[c] - score } else { 0 };
+            if let Some(left) = self.counters[c].left(score) {
                 need[c] = Some(need[c].map_or(left, |n: u32| n.min(left)));
             }
         };
-        if !self.writes.is_empty() {
-            for &r in touched {
-                for (&(_, c), &score) in self.writes.range((Cell::Reg(r), 0)..=(Cell::Reg(r), u8::MAX)) {
-                    require(c as usize, score);
-                }
-            }
-            for &r in filled {
-                for (&(_, c), &score) in self.writes.range((Cell::Reg(r), 0)..=(Cell::Reg(r), u8::MAX)) {
-                    if !(in_order(self.kinds[c as usize]) && ordered.iter().any(|&o| o as u8 == c)) {
-                        require(c as usize, score);
-                    }
+        let both = touched.iter().map(|r| (r, false)).chain(filled.iter().map(|r| (r, true)));
+        for (&r, is_filled) in both {
+            let mut pending = self.pending[usize::from(r.0)];
+            while pending != 0 {
+                let c = pending.trailing_zeros() as usize;
+                pending &= pending - 1;
+                let counter = &self.counters[c];
+                let comes_in_order = is_filled && counter.in_order() && ordered.iter().any(|&o| o as usize == c);
+                if !comes_in_order && let Some(score) = counter.score(Cell::Reg(r)) {
+                    require(c, score);
                 }
             }
         }
         if let Some(mine) = lds {
-            for (&(cell, c), &score) in self.writes.range((Cell::Lds(Lds::Any), 0)..) {
-                if matches!(cell, Cell::Lds(theirs) if theirs.meets(mine)) {
-                    require(c as usize, score);
-                }
+            for (c, counter) in self.counters.iter().enumerate() {
+                let meets = |cell| matches!(cell, Cell::Lds(theirs) if theirs.meets(mine));
+                counter.writes.iter().filter(|w| meets(w.1)).for_each(|w| require(c, w.0));
             }
         }
         if info.flags.has(Flags::BARRIER) {
-            for c in 0..COUNTERS {
-                if self.kinds[c] & (1 << Pipe::Lds as u16) != 0 {
-                    require(c, self.issued[c]);
+            for (c, counter) in self.counters.iter().enumerate() {
+                if counter.kinds & (1 << Pipe::Lds as u16) != 0 {
+                    require(c, counter.issued);
                 }
             }
         }
@@ -97,36 +148,51 @@ impl State {
 
     /// A wait has returned.
     fn wait(&mut self, c: usize, left: u32) {
-        let done = self.issued[c].saturating_sub(left);
-        if done > self.done[c] && (left == 0 || in_order(self.kinds[c])) {
-            self.done[c] = done;
-            self.writes.retain(|(_, k), score| *k as usize != c || *score > done);
+        let counter = &mut self.counters[c];
+        let done = counter.issued.saturating_sub(left);
+        if done > counter.done && (left == 0 || counter.in_order()) {
+            counter.done = done;
+            while let Some(&(_, cell)) = counter.writes.front().filter(|w| w.0 <= done) {
+                counter.writes.pop_front();
+                if let Cell::Reg(r) = cell {
+                    self.pending[usize::from(r.0)] &= !(1 << c);
+                }
+            }
             if left == 0 {
-                self.kinds[c] = 0;
+                counter.kinds = 0;
             }
         }
     }
 
     /// The instruction has been issued.
-    fn issue(&mut self, info: &OpInfo, written: impl Iterator<Item = Cell>, max: &[u32; COUNTERS]) {
-        let written: Vec<Cell> = if info.counters.is_empty() { Vec::new() } else { written.collect() };
-        for &counter in info.counters {
-            let c = counter as usize;
-            self.issued[c] += 1;
+    fn issue(&mut self, info: &OpInfo, written: &[Cell], max: &[u32; COUNTERS]) {
+        for &name in info.counters {
+            let c = name as usize;
+            let counter = &mut self.counters[c];
+            counter.issued += 1;
             // No wait tells operations apart that are older than the counter's maximum: they share a score, so that
             // the states of a loop stay finite.
-            let oldest = self.issued[c].saturating_sub(max[c] + 1);
-            if oldest > self.done[c] {
-                self.done[c] = oldest;
-                let old = self.writes.iter_mut().filter(|((_, k), score)| *k as usize == c && **score <= oldest);
-                old.for_each(|(_, score)| *score = oldest + 1);
+            let oldest = counter.issued.saturating_sub(max[c] + 1);
+            if oldest > counter.done {
+                counter.done = oldest;
+                counter.writes.iter_mut().take_while(|w| w.0 <= oldest).for_each(|w| w.0 = oldest + 1);
             }
-            self.kinds[c] |= 1 << info.pipe as u16;
+            counter.kinds |= 1 << info.pipe as u16;
             if info.flags.has(Flags::OUT_OF_ORDER) {
-                self.kinds[c] |= OUT_OF_ORDER;
+                counter.kinds |= OUT_OF_ORDER;
             }
-            for &r in &written {
-                self.writes.insert((r, counter as u8), self.issued[c]);
+            for &cell in written {
+                let was = match cell {
+                    Cell::Reg(r) => std::mem::replace(&mut self.pending[usize::from(r.0)], 0),
+                    Cell::Lds(_) => u8::MAX,
+                };
+                if was >> c & 1 == 1 {
+                    counter.writes.retain(|w| w.1 != cell);
+                }
+                if let Cell::Reg(r) = cell {
+                    self.pending[usize::from(r.0)] = was | 1 << c;
+                }
+                counter.writes.push_back((counter.issued, cell));
             }
         }
     }
@@ -134,42 +200,15 @@ impl State {
     /// Joins the state of another path; true when that changed this one.
     fn merge(&mut self, other: &State) -> bool {
         let before = self.clone();
-        for c in 0..COUNTERS {
-            let pending = (self.issued[c] - self.done[c]).max(other.issued[c] - other.done[c]);
-            let (mine, theirs) = (self.issued[c], other.issued[c]);
-            let issued = pending;
-            for ((_, k), score) in self.writes.iter_mut() {
-                if *k as usize == c {
-                    *score = issued - (mine - *score);
-                }
-            }
-            for (&(r, k), &score) in &other.writes {
-                if k as usize == c && score > other.done[c] {
-                    let score = issued - (theirs - score);
-                    let e = self.writes.entry((r, k)).or_insert(score);
-                    *e = (*e).max(score);
-                }
-            }
-            self.issued[c] = issued;
-            self.done[c] = 0;
-            self.kinds[c] |= other.kinds[c];
-        }
+        self.counters.iter_mut().zip(&other.counters).for_each(|(mine, theirs)| mine.merge(theirs));
+        self.pending.iter_mut().zip(&other.pending).for_each(|(mine, theirs)| *mine |= theirs);
         *self != before
     }
 
     /// Moves scores so that equal situations compare equal.
     fn normalise(&mut self) {
-        for c in 0..COUNTERS {
-            let done = self.done[c];
-            self.writes.iter_mut().filter(|((_, k), _)| *k as usize == c).for_each(|(_, s)| *s -= done);
-            self.issued[c] -= done;
-            self.done[c] = 0;
-        }
+        self.counters.iter_mut().for_each(Outstanding::normalise);
     }
-}
-
-fn in_order(kinds: u16) -> bool {
-    kinds & OUT_OF_ORDER == 0 && kinds.count_ones() <= 1
 }
 
 /// Inserts the waits that the function needs. Operands must be physical.
@@ -207,7 +246,7 @@ fn solve(f: &Function) -> Vec<Option<State>> {
     if f.blocks.is_empty() {
         return entry;
     }
-    entry[0] = Some(State::default());
+    entry[0] = Some(State::new());
     let mut work = vec![0usize];
     while let Some(b) = work.pop() {
         let mut state = entry[b].clone().expect("a block on the list has a state");
@@ -232,7 +271,7 @@ fn solve(f: &Function) -> Vec<Option<State>> {
 /// Runs the model over a block, telling where waits are needed; the model assumes that they are then made.
 fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
     let max = counter_limits(f.target);
-    let (mut touched, mut filled): (Vec<Reg>, Vec<Reg>) = Default::default();
+    let (mut touched, mut filled, mut written): (Vec<Reg>, Vec<Reg>, Vec<Cell>) = Default::default();
     for (i, inst) in f.blocks[b].insts.iter().enumerate() {
         let Some(info) = inst.info(f.target) else { continue };
         if let Some(list) = decode_wait(f.target, inst) {
@@ -268,9 +307,12 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
                 state.wait(c as usize, n);
             }
         }
-        let written = inst.dsts.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None });
-        let to_lds = inst.loads_to_lds(f.target).then_some(Cell::Lds(inst.space.lds));
-        state.issue(info, written.flat_map(|r| r.iter()).map(Cell::Reg).chain(to_lds), &max);
+        if !info.counters.is_empty() {
+            written.clear();
+            written.extend(filled.iter().copied().map(Cell::Reg));
+            written.extend(inst.loads_to_lds(f.target).then_some(Cell::Lds(inst.space.lds)));
+            state.issue(info, &written, &max);
+        }
     }
 }
 

@@ -312,6 +312,16 @@ impl HazardInst {
         rules.map(|(r, n)| (r.fix, n)).max_by_key(|r| r.1)
     }
 
+    /// True when [`HazardInst::states_after`] may be more than 0 behind some instruction.
+    pub fn may_need_states(&self) -> bool {
+        rules_in(self.target, self.ends).any(|r| r.fix == Fix::Nop)
+    }
+
+    /// True when [`HazardInst::fix_after`] may be something behind some instruction.
+    pub fn may_need_fix(&self) -> bool {
+        rules_in(self.target, self.ends).any(|r| r.fix != Fix::Nop && !r.relation.is_endless())
+    }
+
     /// Rules that speak of it as producer.
     pub fn starts(&self) -> impl Iterator<Item = &'static HazardRule> {
         rules_in(self.target, self.starts)

@@ -4,9 +4,11 @@
 use crate::encode::decode::Mode;
 use crate::encode::encoder::{EncodeError, Form, encode_raw};
 use crate::model::codes::{Codes, inline_code};
-use crate::model::table::{Image, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, flag, literal_field, word};
+use crate::model::table::{
+    self, Image, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, flag, literal_field, word,
+};
 use crate::text::syntax;
-use crate::{Flags, Half, Inst, ModName, Operand, Quirk, Reg, RegFile, Regs, Target, Type};
+use crate::{Flags, Half, Inst, ModName, Op, Operand, Quirk, Reg, RegFile, Regs, Target, Type};
 
 struct Check<'a> {
     target: Target,
@@ -19,6 +21,33 @@ struct Check<'a> {
 pub fn legal(target: Target, inst: &Inst) -> Result<(), EncodeError> {
     let raw = encode_raw(target, Mode::of(target), Form::Any, inst)?;
     check(target, raw.row(), inst)
+}
+
+/// A quick look at two halves of a pair, by what they write and their first two sources, where these are registers and not behind a
+/// constant: false where [`legal`] refuses the pair whatever else they have.
+pub fn may_pair(target: Target, pair: Op, written: [Regs; 2], read: [[Option<Regs>; 2]; 2]) -> bool {
+    let table = table::table(target);
+    let mut rows = table.rows_of(pair).iter().filter_map(|&i| table.rows.get(usize::from(i)));
+    if rows.any(|r| r.shape().format != "VOPD" || r.shape().has(word::SAME_BANK)) {
+        return true;
+    }
+    // The field of the second half's result has no lowest bit: it is that of the first turned around.
+    let [a, b] = written.map(|r| r.first.index() & 1);
+    let vector = |r: Option<Regs>| r.filter(|r| r.first.file() == RegFile::Vgpr);
+    let meet = |(a, b): (Option<Regs>, Option<Regs>)| {
+        vector(a).zip(vector(b)).is_some_and(|(a, b)| meet_in_a_bank(target, a, b, 3))
+    };
+    let [x, y] = read;
+    a != b && !x.into_iter().zip(y).any(meet)
+}
+
+/// Two VGPRs that halves of a pair read as the same source, whose banks are told by the bits of `mask`, cannot be read together.
+fn meet_in_a_bank(target: Target, a: Regs, b: Regs, mask: u16) -> bool {
+    let bank = |r: Regs, part: u16| (r.first.index() + part) & mask;
+    let same = bank(a, 0) == bank(b, 0)
+        || a.dwords > 1 && bank(a, 1) == bank(b, 0)
+        || b.dwords > 1 && bank(a, 0) == bank(b, 1);
+    same && (a != b || !target.info().has(Quirk::SameVgprPairs))
 }
 
 /// Why the instruction is refused, if it is.
@@ -424,11 +453,7 @@ impl Check<'_> {
                     continue;
                 }
                 let mask = if slot == 2 && !long { 1 } else { 3 };
-                let bank = |r: Regs, part: u16| (r.first.index() + part) & mask;
-                let same = bank(a, 0) == bank(r, 0)
-                    || a.dwords > 1 && bank(a, 1) == bank(r, 0)
-                    || r.dwords > 1 && bank(a, 0) == bank(r, 1);
-                if same && (a != r || !self.has(Quirk::SameVgprPairs)) {
+                if meet_in_a_bank(self.target, a, r, mask) {
                     return Err(self.bad(o, x, "a VGPR of another bank (number modulo 4) than the first half's"));
                 }
             }
