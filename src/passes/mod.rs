@@ -64,6 +64,8 @@ pub enum CompileError {
     Check(#[from] Box<check::CheckError>),
     #[error(transparent)]
     Emit(#[from] emit::EmitError),
+    #[error("no compute unit holds a workgroup of {kernel}: {resources:?}")]
+    Unheld { kernel: String, resources: Resources },
 }
 
 /// Compiles one kernel: the pipeline in full.
@@ -95,7 +97,12 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     timed!("hazards", hazards::hazards(&mut f));
     dump(&f, "hazards");
     let emitted = timed!("emit", emit::emit(&mut f))?;
-    Ok(Machine { function: f, emitted, usage: allocation.usage })
+    let machine = Machine { function: f, emitted, usage: allocation.usage };
+    if machine.occupancy().workgroups == 0 {
+        let resources = machine.usage.resources(&machine.function);
+        return Err(CompileError::Unheld { kernel: machine.function.name, resources });
+    }
+    Ok(machine)
 }
 
 /// Vector registers a wave may use so that its whole workgroup fits on a compute unit.
