@@ -434,7 +434,7 @@ pub fn usual_matrix(target: Target, dtype: &str) -> Option<[f64; 4]> {
 
 /// Operations in a clock and the shape of the quickest matrix instruction, of equals the one with the smallest tile, of these the deepest: rates follow
 /// from shapes and passes in the instruction tables.
-pub(crate) fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
+pub fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
     let suffix: &[&str] = match dtype {
         "f16" => &["_f16", "f16"],
         "bf16" => &["_bf16", "bf16_1k", "bf16"],

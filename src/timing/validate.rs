@@ -523,8 +523,8 @@ pub struct Errors {
     pub ours_vs_vendor: Option<f64>,
 }
 
-/// The value below which a share of a sorted list lies.
-pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+/// The value below which a share of a list in rising order lies; NaN of an empty one.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     match sorted.len() {
         0 => f64::NAN,
         n => sorted[((n as f64 * share) as usize).min(n - 1)],

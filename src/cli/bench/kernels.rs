@@ -11,7 +11,8 @@ use barewave::kernels::{Candidate, Tuning, Way, candidates, joined};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
-use barewave_timing::gemm::{Gemm, usual_matrix};
+use barewave_timing::gemm::{self, Gemm};
+use barewave_timing::validate::quantile;
 use barewave_timing::{Chip, Loops, shapes};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
@@ -75,7 +76,7 @@ pub fn own(target: Target, shaped: &Shaped) -> Result<Vec<Launched>> {
 }
 
 /// The analytical form's clocks for our own kernel of a product, beside those of the full model. Nothing where the product
-/// is not one plain launch.
+/// is not one launch whose workgroups have a tile each, or where waves share the depth, which the form does not describe.
 fn own_form(
     compiled: &Compiled,
     launches: &[Launched],
@@ -84,11 +85,15 @@ fn own_form(
     [m, n, k, batch]: [f64; 4],
 ) -> Option<(Gemm, f64, f64)> {
     let ([_], [stats]) = (&compiled.plan().launches[..], compiled.stats()) else { return None };
+    if chosen.way != Way::Rounds || chosen.parts == 0 {
+        return None;
+    }
     let full = launches.first()?.modelled.as_ref().ok()?.clocks;
     let chip = Chip::of(compiled.target())?;
     let bytes = dtype.size() as f64;
     let [rows, columns, depth] = chosen.tile.map(f64::from);
-    let matrix = usual_matrix(compiled.target(), cycles::name_of(dtype));
+    // Ours multiply by matrix instructions wherever there are some.
+    let matrix = gemm::matrix(compiled.target(), cycles::name_of(dtype)).map(|(_, shape)| shape);
     let gemm = Gemm {
         m,
         n,
@@ -186,6 +191,14 @@ struct Line {
     form: Option<(Gemm, f64, f64)>,
     search: Option<Search>,
     vendor: Option<Vendor>,
+}
+
+impl Line {
+    /// What the estimate says of the chosen kernel, over the full model's clocks; nothing where it is not one launch.
+    fn estimated(&self) -> Option<f64> {
+        let [launch] = &self.launches[..] else { return None };
+        Some(self.considered.first()?.clocks / launch.modelled.as_ref().ok()?.clocks)
+    }
 }
 
 /// What all shapes of a run have in common.
@@ -364,6 +377,11 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
     if lines.iter().any(|l| l.vendor.is_some()) {
         println!("measured / ours: with the clock, the launch and the caches of the row's tuning run in both");
     }
+    print_errors("the estimate that chose them", lines.iter().filter_map(Line::estimated));
+    print_errors(
+        "the analytical form",
+        lines.iter().filter_map(|l| l.form.as_ref().map(|(_, form, full)| form / full)),
+    );
     let method =
         lines.iter().filter(|l| l.considered.first().is_some_and(|c| c.way == Way::Winograd)).map(|l| l.name.as_str());
     let method: Vec<&str> = method.collect();
@@ -372,6 +390,17 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
             "by Winograd's method: {}; TFLOPS and share of peak count the operations of the definition, of which it does a part",
             method.join(", ")
         );
+    }
+}
+
+/// How far something quick is from the full model, by its clocks over the model's, where there are several shapes.
+fn print_errors(what: &str, ratios: impl Iterator<Item = f64>) {
+    let mut errors: Vec<f64> = ratios.map(|r| (r - 1.0).abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    if errors.len() > 1 {
+        let [median, decile] = [0.5, 0.9].map(|share| 100.0 * quantile(&errors, share));
+        let count = errors.len();
+        println!("{what} beside the full model, {count} kernels: median error {median:.0}%, ninth decile {decile:.0}%");
     }
 }
 
