@@ -1,4 +1,4 @@
-//! The verifier that runs between passes.
+//! The verifier of what is built and of what registers are allocated for; where passes are dumped it runs behind each.
 //!
 //! Checks each instruction against its table row (number of operands, register class, width), that parts lie within
 //! their registers, that branches end their block and lead to blocks, and, before allocation, that no virtual

@@ -478,3 +478,40 @@ impl Check<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The quick look refuses no pair that is legal, and most of those that are not.
+    #[test]
+    fn what_may_not_pair_is_not_legal() {
+        for target in ["gfx1100", "gfx1201", "gfx1250"].map(|t| Target::parse(t).unwrap()) {
+            let (mut legals, mut refused, mut seed) = (0, 0, 1u32);
+            let mut random = move || {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                Regs::v((seed >> 20) as u16 & 15, 1)
+            };
+            for pair in (0..Op::COUNT as u16).map(Op).filter(|op| target.has(*op)) {
+                let Some((x, y)) = pair.dual_parts() else { continue };
+                let (Some(x), Some(y)) = (target.op(x), target.op(y)) else { continue };
+                for _ in 0..200 {
+                    let [dsts, a, b] =
+                        [2, x.srcs.len(), y.srcs.len()].map(|n| (0..n).map(|_| random()).collect::<Vec<_>>());
+                    let operands = |list: &[Regs]| list.iter().map(|r| Operand::Regs(*r)).collect::<Vec<_>>();
+                    let inst = Inst::new(pair, &operands(&dsts), &operands(&[&a[..], &b[..]].concat()));
+                    let read = [&a, &b].map(|s| [s.first().copied(), s.get(1).copied()]);
+                    let may = may_pair(target, pair, [dsts[0], dsts[1]], read);
+                    let is_legal = legal(target, &inst).is_ok();
+                    assert!(may || !is_legal, "{} {dsts:?} {a:?} {b:?}", pair.name());
+                    legals += usize::from(is_legal);
+                    refused += usize::from(!may);
+                }
+            }
+            assert!(
+                legals > 100 && (refused > legals || target.info().name == "gfx1250"),
+                "{legals} legal, {refused} refused"
+            );
+        }
+    }
+}
