@@ -112,7 +112,7 @@ impl Words {
 }
 
 /// Byte offset and coordinate mask of every word of windows' lines, as [`offset_table`] has them of elements: offsets of lines, within
-/// which columns have places of their own, and masks of other directions.
+/// which columns have places of their own, and masks of the coordinates of the other directions.
 pub(super) fn word_table(window: &Window, x: &View, depth: usize, rows: usize) -> Vec<u8> {
     let last = window.kernel.len() - 1;
     let of = |list: &[usize]| [&list[..last], &[1]].concat();
