@@ -24,7 +24,7 @@ use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, w
 use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
-use crate::tensor::{DType, HostTensor, fill};
+use crate::tensor::DType;
 use barewave_isa::op;
 use words::{Words, word_table};
 
@@ -579,77 +579,6 @@ fn weight_source(
         };
         (source, depth)
     })
-}
-
-/// Packs constant weights as a [`Packing`] says.
-pub(super) fn pack_weights(data: &HostTensor, offset: usize, packing: &Packing, out: &mut [u8]) {
-    let Packing { groups, channels, taps, together: [line, taken], lines, pitch, along_k, size, .. } = *packing;
-    let (used_lines, used) = packing.used();
-    let own = taps / taken * line;
-    for (i, line) in out.chunks_exact_mut(pitch * size).enumerate() {
-        let used = if i % lines < used_lines { used * size } else { 0 };
-        line[used..].fill(0);
-        if let Some(element) = data.fill() {
-            fill(&mut line[..used], element);
-            // Zeros between weights that lie along k.
-            if !packing.is_dense() {
-                let [together, taken] = packing.together.map(|n| n * size);
-                line[..used].chunks_mut(taken).for_each(|some| some[together..].fill(0));
-            }
-        }
-    }
-    if data.fill().is_some() {
-        return;
-    }
-    let src = &data.bytes()[offset * size..][..groups * channels * own * size];
-    for g in 0..groups {
-        let src = &src[g * channels * own * size..][..channels * own * size];
-        let out = &mut out[g * lines * pitch * size..][..lines * pitch * size];
-        match size {
-            _ if along_k && !packing.is_dense() => {
-                for (to, row) in out.chunks_mut(pitch * size).zip(src.chunks(own * size)) {
-                    to[..taps * size].fill(0);
-                    let lines = to.chunks_mut(taken * size).zip(row.chunks(line * size));
-                    lines.for_each(|(to, from)| to[..from.len()].copy_from_slice(from));
-                }
-            }
-            _ if along_k => {
-                for (line, row) in out.chunks_mut(pitch * size).zip(src.chunks(taps * size)) {
-                    line[..taps * size].copy_from_slice(row);
-                }
-            }
-            1 => turned::<1>(src, [channels, taps], out, pitch),
-            2 => turned::<2>(src, [channels, taps], out, pitch),
-            4 => turned::<4>(src, [channels, taps], out, pitch),
-            _ => turned::<8>(src, [channels, taps], out, pitch),
-        }
-    }
-}
-
-/// Writes rows of elements as columns of lines of `pitch` elements, in blocks that keep both reads and writes within a few cache
-/// lines.
-fn turned<const SIZE: usize>(src: &[u8], [rows, columns]: [usize; 2], out: &mut [u8], pitch: usize) {
-    const BLOCK: usize = 16;
-    let (src, out) = (src.as_chunks::<SIZE>().0, out.as_chunks_mut::<SIZE>().0);
-    for r0 in (0..rows).step_by(BLOCK) {
-        let block = &src[r0 * columns..rows.min(r0 + BLOCK) * columns];
-        for c0 in (0..columns).step_by(BLOCK) {
-            if r0 + BLOCK <= rows && c0 + BLOCK <= columns {
-                let row = |r: usize| block[r * columns + c0..].first_chunk().expect("the block is whole");
-                let from: [&[[u8; SIZE]; BLOCK]; BLOCK] = std::array::from_fn(row);
-                for c in 0..BLOCK {
-                    let line: &mut [_; BLOCK] =
-                        out[(c0 + c) * pitch + r0..].first_chunk_mut().expect("a line holds all rows");
-                    line.iter_mut().enumerate().for_each(|(r, to)| *to = from[r][c]);
-                }
-                continue;
-            }
-            for c in c0..columns.min(c0 + BLOCK) {
-                let line = &mut out[c * pitch + r0..];
-                line.iter_mut().zip(block[c..].iter().step_by(columns)).for_each(|(to, from)| *to = *from);
-            }
-        }
-    }
 }
 
 fn gather_loader(

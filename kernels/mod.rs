@@ -7,6 +7,7 @@
 
 mod address;
 mod attention;
+mod blob;
 mod choice;
 mod conv;
 mod direct;
@@ -67,6 +68,7 @@ mod vector;
 mod winograd;
 mod zipped;
 
+pub use blob::{Blob, Packing};
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
@@ -77,7 +79,7 @@ use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, St
 use crate::graph::view::View;
 use crate::graph::walked;
 use crate::mir::{Buffer, Builder, Function, Memory};
-use crate::tensor::{DType, HostTensor};
+use crate::tensor::DType;
 use barewave_isa::Target;
 use serde::{Deserialize, Serialize};
 
@@ -147,93 +149,6 @@ pub fn grid(graph: &FusedGraph, step: &Step) -> Option<[u32; 3]> {
 /// How many neighbours go together in a step.
 fn width_of(graph: &FusedGraph, step: &Step) -> usize {
     if step.kind == StepKind::Pointwise { pointwise::width(graph, step) } else { 1 }
-}
-
-/// Constant data that comes with a kernel.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Blob {
-    /// The same for every step that uses the kernel.
-    Data(Vec<u8>),
-    /// Convolution weights as the kernel wants them.
-    Weights(Packing),
-    /// Convolution weights for Winograd's method.
-    Transformed(Transformed),
-}
-
-/// How convolution weights are packed: for each of `groups` groups `lines` lines of `pitch` elements, zeros filling up. Line
-/// k holds the k-th weight of each of the group's output channels; or, along k, line m the weights of channel m.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Packing {
-    /// The step's operand that they are.
-    pub operand: usize,
-    /// Groups.
-    pub groups: usize,
-    /// Output channels per group.
-    pub channels: usize,
-    /// Weights per output channel.
-    pub taps: usize,
-    /// Weights of a channel that lie together, and what these take of a line along k.
-    pub together: [usize; 2],
-    /// Lines per group.
-    pub lines: usize,
-    /// Elements per line.
-    pub pitch: usize,
-    /// Lines run along k.
-    pub along_k: bool,
-    /// Bytes of an element.
-    pub size: usize,
-}
-
-impl Packing {
-    /// Lines of a group, and elements of a line, that are weights.
-    fn used(&self) -> (usize, usize) {
-        if self.along_k { (self.channels, self.taps) } else { (self.taps, self.channels) }
-    }
-
-    /// Nothing lies between weights of a channel.
-    fn is_dense(&self) -> bool {
-        self.together[0] == self.together[1]
-    }
-}
-
-impl Blob {
-    /// Size in bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Blob::Data(d) => d.len(),
-            Blob::Weights(p) => p.groups * p.lines * p.pitch * p.size,
-            Blob::Transformed(t) => t.len(),
-        }
-    }
-    /// The step's operand that it packs.
-    pub fn operand(&self) -> Option<usize> {
-        match self {
-            Blob::Data(_) => None,
-            Blob::Weights(p) => Some(p.operand),
-            Blob::Transformed(t) => Some(t.operand),
-        }
-    }
-    /// True when there is no data.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// True for weights that are only moved: no zeros come between them.
-    pub fn is_packed(&self) -> bool {
-        match self {
-            Blob::Data(_) | Blob::Transformed(_) => false,
-            Blob::Weights(p) => p.is_dense() && p.used() == (p.lines, p.pitch),
-        }
-    }
-    /// Writes the data to `out`, which has the blob's size; `weights` are the weights that it packs and the element at
-    /// which they start.
-    pub fn fill(&self, weights: Option<(&HostTensor, usize)>, out: &mut [u8]) {
-        match (self, weights) {
-            (Blob::Data(d), _) => out.copy_from_slice(d),
-            (Blob::Weights(p), Some((weights, offset))) => conv::pack_weights(weights, offset, p, out),
-            (Blob::Transformed(t), Some((weights, offset))) => t.fill(weights, offset, out),
-            (Blob::Weights(_) | Blob::Transformed(_), None) => out.fill(0),
-        }
-    }
 }
 
 /// A kernel and how to launch it.

@@ -89,7 +89,7 @@ impl Transformed {
 
     /// Size in bytes.
     pub fn len(&self) -> usize {
-        self.lines * self.pitch() * size_of::<f32>()
+        self.lines * self.line()
     }
 
     /// True when there are no weights.
@@ -97,15 +97,20 @@ impl Transformed {
         self.len() == 0
     }
 
-    /// Transforms the weights, which begin at element `offset`.
-    pub(super) fn fill(&self, data: &HostTensor, offset: usize, out: &mut [u8]) {
+    /// Bytes of a line.
+    pub(super) fn line(&self) -> usize {
+        self.pitch() * size_of::<f32>()
+    }
+
+    /// Transforms the weights, which begin at element `offset`, for the lines from `first` on that `out` holds.
+    pub(super) fn fill(&self, data: &HostTensor, offset: usize, first: usize, out: &mut [u8]) {
         let [channels, inputs] = self.channels;
         let (used, products) = (inputs.min(self.lines), PRODUCTS as usize);
         let fill = data.fill().map(|element| [*element.first_chunk().unwrap_or(&[0; 4]); 9]);
         let weights: &[[u8; 4]] = if fill.is_some() { &[] } else { data.bytes()[offset * 4..].as_chunks().0 };
         let weights: &[[[u8; 4]; 9]] = weights.as_chunks().0;
         // In parts of a block, whose elements of one product are neighbours.
-        for (line, out) in out.chunks_mut(self.pitch() * 4).enumerate() {
+        for (line, out) in (first..).zip(out.chunks_mut(self.line())) {
             for (block, out) in out.chunks_mut(self.block * products * 4).enumerate() {
                 for first in (0..self.block).step_by(ABREAST) {
                     let many = ABREAST.min(self.block - first);

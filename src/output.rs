@@ -17,7 +17,13 @@ use std::path::{Path, PathBuf};
 /// Writes a file through `fill`. When anything fails (unwritable directory, full disk) the destination is untouched
 /// and the error names it.
 pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    write_unnamed(path, fill).map_err(|e| named(path, e))
+    write_large(path, 0, fill)
+}
+
+/// As [`write()`], of at least `bytes` bytes: room for them is reserved first, so that a disk without it shows at once, and a file
+/// gets its room as a whole.
+pub fn write_large(path: &Path, bytes: u64, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    write_unnamed(path, bytes, fill).map_err(|e| named(path, e))
 }
 
 /// Fails when [`write()`] would, as far as that can be told without writing.
@@ -29,7 +35,7 @@ fn named(path: &Path, e: Error) -> Error {
     Error::new(e.kind(), format!("cannot write {}: {e}", path.display()))
 }
 
-fn write_unnamed(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+fn write_unnamed(path: &Path, bytes: u64, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     match destination(path)? {
         Destination::Stdout => {
             let mut out = BufWriter::new(std::io::stdout().lock());
@@ -43,6 +49,7 @@ fn write_unnamed(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -
         }
         Destination::File(path, old) => {
             let new = New::create(directory(&path))?;
+            reserve(new.file(), bytes)?;
             let mut out = BufWriter::new(new.file());
             fill(&mut out)?;
             out.flush()?;
@@ -50,6 +57,31 @@ fn write_unnamed(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -
             new.name(&path, old.as_ref())
         }
     }
+}
+
+/// Reserves room on the disk, where the file system can; the file's size stays.
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, bytes: u64) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    const WORTH_IT: u64 = 1 << 20;
+    if bytes < WORTH_IT {
+        return Ok(());
+    }
+    let bytes = libc::off_t::try_from(bytes).map_err(|_| Error::from(ErrorKind::FileTooLarge))?;
+    // SAFETY: an open file.
+    if unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, bytes) } == 0 {
+        return Ok(());
+    }
+    match Error::last_os_error() {
+        e if matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) => Err(e),
+        // It cannot, or was interrupted: writing tells.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve(_: &File, _: u64) -> Result<()> {
+    Ok(())
 }
 
 /// What stands at a path, links followed.
@@ -366,6 +398,19 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         let e = write(&dir.path().join("none/out"), |_| Ok(())).unwrap_err().to_string();
         assert!(e.contains("none/out") && !e.contains("none/.tmp"), "{e}");
+    }
+
+    #[test]
+    fn room_is_reserved_and_the_size_is_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        write_large(&path, 3 << 20, |w| w.write_all(b"less than was said")).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"less than was said");
+        // More than any disk has: nothing is written, if the file system can tell.
+        let too_much = write_large(&path, 1 << 60, |w| w.write_all(b"new"));
+        let left: &[u8] = if too_much.is_err() { b"less than was said" } else { b"new" };
+        assert_eq!(std::fs::read(&path).unwrap(), left);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[cfg(unix)]

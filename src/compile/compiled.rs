@@ -170,7 +170,11 @@ impl Compiled {
 
     /// Saves the model as one ELF file, whole or not at all.
     pub fn save(&self, path: &Path, abi: Abi) -> std::io::Result<()> {
-        output::write(path, |w| self.write_to(abi, w).map_err(std::io::Error::other))
+        let bytes = match &self.code {
+            Code::File(bytes) => bytes.len(),
+            Code::Kernels(..) => self.weights.len(),
+        };
+        output::write_large(path, bytes as u64, |w| self.write_to(abi, w).map_err(std::io::Error::other))
     }
 
     /// Loads a file that [`Compiled::save`] wrote.

@@ -67,6 +67,20 @@ impl Source {
         read.and_then(HostTensor::ready).into_iter().for_each(|bytes| mapped::release(bytes));
     }
 
+    /// Writes the bytes some at a time, as much as stays in the cache, through `buffer`.
+    fn write_to(&self, buffer: &mut Vec<u8>, to: &mut dyn Write) -> std::io::Result<()> {
+        const SOME: usize = 512 << 10;
+        let Source::Blob(b) = self else {
+            buffer.resize(buffer.len().max(self.len()), 0);
+            self.fill(&mut buffer[..self.len()]);
+            return to.write_all(&buffer[..self.len()]);
+        };
+        let operand = b.operand.as_ref();
+        b.get().pieces(operand.map(|p| (&p.tensor, p.offset)), SOME, buffer, |piece| to.write_all(piece))?;
+        operand.and_then(|p| p.tensor.ready()).into_iter().for_each(|bytes| mapped::release(bytes));
+        Ok(())
+    }
+
     /// The element that all of it is.
     fn repeated(&self) -> Option<&[u8]> {
         match self {
@@ -220,15 +234,7 @@ impl MakeBytes for Weights {
                     mapped::release(bytes);
                 }
                 (None, Some(element)) => repeat(to, element, source.len())?,
-                (None, None) => {
-                    // The buffer stays: its pages are in memory, much of it in the cache.
-                    if buffer.len() < source.len() {
-                        buffer.resize(source.len(), 0);
-                    }
-                    let out = &mut buffer[..source.len()];
-                    source.fill(out);
-                    to.write_all(out)?;
-                }
+                (None, None) => source.write_to(&mut buffer, to)?,
             }
             at = from + source.len();
         }

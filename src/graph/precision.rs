@@ -188,7 +188,7 @@ impl Converted {
         if self.half.insert(value.to_string()) {
             match self.model.graph.initializers.get(value) {
                 Some(t) => {
-                    let converted = t.mapped(self.dtype, |_, v| v);
+                    let converted = t.mapped(self.dtype, |_, _| {});
                     self.model.graph.initializers.insert(name.clone(), converted);
                 }
                 None => self.cast(node, value.to_string(), name.clone(), self.dtype),

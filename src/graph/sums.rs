@@ -119,13 +119,14 @@ impl Sum {
             let t = graph.tensor(step.inputs[i].tensor);
             let Role::Constant(weights) = &t.role else { continue };
             let (scale, row) = (scale.to_f64(), weights.len() / scale.len());
-            // Lines in order, without a division for each weight.
-            let (mut line, mut end) = (0, row);
-            let multiplied = weights.mapped(t.dtype, |n, w| {
-                if n == end {
-                    (line, end) = (line + 1, end + row);
+            let multiplied = weights.mapped(t.dtype, |mut at, mut values| {
+                // A run may begin and end within a line.
+                while !values.is_empty() {
+                    let n = (row - at % row).min(values.len());
+                    let (of_line, rest) = std::mem::take(&mut values).split_at_mut(n);
+                    of_line.iter_mut().for_each(|w| *w *= scale[at / row]);
+                    (at, values) = (at + n, rest);
                 }
-                w * scale[line]
             });
             let role = Role::Constant(multiplied);
             let scaled = Tensor { role, ..t.clone() };

@@ -88,8 +88,16 @@ impl Units {
 
 /// Calls `f` with every virtual register part that the instruction reads.
 pub fn for_each_use(inst: &MInst, target: Target, mut f: impl FnMut(Part)) {
-    for o in inst.uses(target) {
-        if let Opnd::V(p) = o {
+    for o in &inst.srcs {
+        if let Opnd::V(p) = *o {
+            f(p);
+        }
+    }
+    let Some(info) = inst.info(target) else { return };
+    for (o, slot) in inst.dsts.iter().zip(info.dsts) {
+        if let Opnd::V(p) = *o
+            && slot.read
+        {
             f(p);
         }
     }
@@ -107,7 +115,9 @@ pub fn for_each_def(inst: &MInst, mut f: impl FnMut(Part)) {
 /// A block's instructions in the order in which an iteration of its loop means them: by stage.
 fn in_order(insts: &[MInst]) -> Vec<&MInst> {
     let mut all: Vec<&MInst> = insts.iter().collect();
-    all.sort_by_key(|i| i.stage);
+    if !all.is_sorted_by_key(|i| i.stage) {
+        all.sort_by_key(|i| i.stage);
+    }
     all
 }
 
@@ -207,14 +217,13 @@ impl Liveness {
         }
         for r in &mut ranges {
             r.reverse();
-            let mut merged: Vec<(u32, u32)> = Vec::with_capacity(r.len());
-            for &(s, e) in r.iter() {
-                match merged.last_mut() {
-                    Some(last) if last.1 >= s => last.1 = last.1.max(e),
-                    _ => merged.push((s, e)),
+            r.dedup_by(|next, last| {
+                let meets = last.1 >= next.0;
+                if meets {
+                    last.1 = last.1.max(next.1);
                 }
-            }
-            *r = merged;
+                meets
+            });
         }
         ranges
     }

@@ -31,7 +31,7 @@ pub use space::{Lds, Memory, Space};
 pub use text::{Malformed, ParseError, parse};
 pub use verify::{VerifyError, verify};
 
-use barewave_isa::{Inst, Mods, Op, OpInfo, Operand, Regs, Target};
+use barewave_isa::{Flags, Inst, Mods, Op, OpInfo, Operand, Regs, Target};
 use smallvec::SmallVec;
 
 /// A virtual register of one [`Function`].
@@ -162,7 +162,7 @@ impl From<Generic> for Code {
 }
 
 /// One instruction. Operand order is that of [`barewave_isa::Inst`].
-#[derive(Clone, PartialEq, Debug)]
+#[derive(PartialEq, Debug)]
 pub struct MInst {
     /// What it does.
     pub code: Code,
@@ -178,6 +178,21 @@ pub struct MInst {
     pub stage: u8,
     /// What constraints of the block call it by.
     pub group: Group,
+}
+
+impl Clone for MInst {
+    /// Lists at once, not an operand after the other.
+    fn clone(&self) -> MInst {
+        MInst {
+            code: self.code,
+            dsts: SmallVec::from_slice(&self.dsts),
+            srcs: SmallVec::from_slice(&self.srcs),
+            mods: self.mods.clone(),
+            space: self.space,
+            stage: self.stage,
+            group: self.group,
+        }
+    }
 }
 
 impl From<Inst> for MInst {
@@ -334,13 +349,13 @@ impl Function {
                     out.push(t.0 as usize);
                 }
             }
-            if let Some(info) = inst.info(self.target)
-                && info.flags.has(barewave_isa::Flags::TERMINATOR)
-                && !info.flags.has(barewave_isa::Flags::CONDITIONAL)
-            {
-                falls = false;
-            }
         }
+        let ends = |i: &MInst| {
+            let flags = i.info(self.target).map_or(Flags(0), |x| x.flags);
+            flags.has(Flags::TERMINATOR) && !flags.has(Flags::CONDITIONAL)
+        };
+        // What branches has no results.
+        falls &= !self.blocks[b].insts.iter().rev().any(|i| i.dsts.is_empty() && ends(i));
         if falls && !out.contains(&(b + 1)) {
             out.push(b + 1);
         }

@@ -38,12 +38,14 @@ pub fn lower_inst(i: &MInst, distance: impl Fn(BlockId) -> i64) -> Option<Inst> 
         Opnd::Block(b) => Some(Operand::Imm(distance(b) as u64)),
         Opnd::V(_) => None,
     };
-    Some(Inst {
-        op: i.op()?,
-        dsts: i.dsts.iter().map(operand).collect::<Option<_>>()?,
-        srcs: i.srcs.iter().map(operand).collect::<Option<_>>()?,
-        mods: i.mods.clone(),
-    })
+    let mut inst = Inst { mods: i.mods.clone(), ..Inst::new(i.op()?, &[], &[]) };
+    for o in &i.dsts {
+        inst.dsts.push(operand(o)?);
+    }
+    for o in &i.srcs {
+        inst.srcs.push(operand(o)?);
+    }
+    Some(inst)
 }
 
 /// Encodes a function whose operands are physical.

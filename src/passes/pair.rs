@@ -26,12 +26,13 @@ pub fn pair(f: &mut Function) {
     let target = f.target;
     for block in &mut f.blocks {
         let window = if block.order == Order::Fixed { 1 } else { WINDOW };
+        let mut paired = Vec::with_capacity(block.insts.len());
         let mut left: Vec<Option<MInst>> = std::mem::take(&mut block.insts).into_iter().map(Some).collect();
         let touches: Vec<Touched> = left.iter().flatten().map(|i| Touched::of(target, i)).collect();
         for i in 0..left.len() {
             let Some(first) = left[i].take() else { continue };
             let found = partner(target, &left, &touches, (i, &first), window);
-            block.insts.push(match found {
+            paired.push(match found {
                 Some((k, both)) => {
                     left[k] = None;
                     both
@@ -39,6 +40,7 @@ pub fn pair(f: &mut Function) {
                 None => first,
             });
         }
+        block.insts = paired;
     }
 }
 
@@ -158,9 +160,16 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
             {
                 continue;
             }
-            let (sx, sy) = (sources(x, swap_x), sources(y, swap_y));
-            let dsts: SmallVec<[Opnd; 2]> = x.dsts.iter().chain(&y.dsts).copied().collect();
-            let both = MInst { group, srcs: sx.into_iter().chain(sy).collect(), ..MInst::new(op, &dsts, &[]) };
+            let mut both = MInst { group, ..MInst::new(op, &x.dsts, &x.srcs) };
+            if swap_x {
+                both.srcs.swap(0, 1);
+            }
+            both.dsts.extend_from_slice(&y.dsts);
+            let own = both.srcs.len();
+            both.srcs.extend_from_slice(&y.srcs);
+            if swap_y {
+                both.srcs.swap(own, own + 1);
+            }
             if lower_inst(&both, |_| 0).is_some_and(|i| barewave_isa::legal(target, &i).is_ok()) {
                 return Some(both);
             }
@@ -180,13 +189,4 @@ fn read(target: Target, inst: &MInst, swap: bool) -> Option<[Option<Regs>; 2]> {
     let constant = inst.srcs.iter().any(|o| matches!(o, Opnd::Imm(_)));
     let (first, second) = if swap { (1, 0) } else { (0, 1) };
     Some([register(first), register(second).filter(|_| !constant)])
-}
-
-/// The sources, the first two swapped if so wanted.
-fn sources(inst: &MInst, swap: bool) -> SmallVec<[Opnd; 4]> {
-    let mut srcs = inst.srcs.clone();
-    if swap {
-        srcs.swap(0, 1);
-    }
-    srcs
 }

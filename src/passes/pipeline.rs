@@ -295,25 +295,26 @@ impl Body {
     /// All pairs that touch the same place, at least one writing: within an iteration, and with the next one.
     fn find_edges(&mut self, f: &Function) {
         let order = self.sequence();
-        let touched: Vec<Vec<schedule::Touch>> = schedule::touches(f, &self.insts);
         let local = |p: &schedule::Place| p.register().is_some_and(|v| self.local.contains(&v));
-        let mut by_place: BTreeMap<schedule::Place, Vec<(usize, bool)>> = BTreeMap::new();
-        for &i in &order {
-            for t in &touched[i] {
-                by_place.entry(t.place).or_default().push((i, t.writes));
-            }
-        }
+        // Dwords of registers, which are most, in the same order by their numbers.
+        let touched = schedule::touches(f, &self.insts, &order);
+        let (mut dwords, mut others): (Vec<_>, Vec<_>) =
+            touched.into_iter().partition(|t| t.place.register().is_some());
+        dwords.sort_by_key(|t| t.place.dword());
+        others.sort_by_key(|t| t.place);
         let mut edges = Vec::new();
-        for (place, list) in &by_place {
-            if !list.iter().any(|x| x.1) {
+        let same = |a: &schedule::Touch, b: &schedule::Touch| a.place == b.place;
+        for list in dwords.chunk_by(same).chain(others.chunk_by(same)) {
+            let place = &list[0].place;
+            if !list.iter().any(|x| x.writes) {
                 continue;
             }
             let together = place.is_shared();
             let latency =
                 |from: usize, writes: bool| if writes { schedule::latency(f, &self.insts[from], *place) } else { 0 };
-            for (k, &(from, writes)) in list.iter().enumerate() {
+            for (k, &schedule::Touch { inst: from, writes, .. }) in list.iter().enumerate() {
                 // Up to the next write, which takes over.
-                for &(to, overwrites) in &list[k + 1..] {
+                for &schedule::Touch { inst: to, writes: overwrites, .. } in &list[k + 1..] {
                     // Of a shared register only what a write reaches matters: rounds keep the order of the rest.
                     if (writes || overwrites) && from != to && !(together && overwrites) {
                         let latency = if overwrites && !writes { 0 } else { latency(from, writes) };
@@ -324,7 +325,7 @@ impl Body {
                     }
                 }
                 if !local(place) && !together {
-                    for &(to, overwrites) in list {
+                    for &schedule::Touch { inst: to, writes: overwrites, .. } in list {
                         let apart = matches!(place, schedule::Place::Lds(_)) && self.phases_differ(from, to);
                         if writes || overwrites {
                             let latency = latency(from, writes);

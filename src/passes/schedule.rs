@@ -19,7 +19,7 @@
 
 use super::constraints::{self, Broken};
 use crate::mir::liveness::{Liveness, UnitSet, for_each_def, for_each_use};
-use crate::mir::{Function, Lds, MInst, Memory, Opnd, Order, Part, RegClass, VReg};
+use crate::mir::{Function, Lds, MInst, Memory, Opnd, Order, Part, RegClass, Space, VReg};
 use barewave_isa::{Flags, Pipe, Reg};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -154,6 +154,13 @@ impl Place {
             _ => None,
         }
     }
+    /// The number of a dword of a virtual register, in the order of places.
+    pub fn dword(&self) -> Option<u64> {
+        match self {
+            Place::Dword(v, i) => Some(u64::from(*v) << 8 | u64::from(*i)),
+            _ => None,
+        }
+    }
     /// A register that all instructions share.
     pub fn is_shared(&self) -> bool {
         matches!(self, Place::Fixed(_))
@@ -163,29 +170,27 @@ impl Place {
 /// That an instruction reads or writes a place.
 pub(super) struct Touch {
     pub place: Place,
+    /// Its number.
+    pub inst: usize,
     pub writes: bool,
 }
 
-/// What each instruction touches. Phases of LDS buffers are taken as one place: they change from iteration to iteration.
-pub(super) fn touches(f: &Function, insts: &[MInst]) -> Vec<Vec<Touch>> {
-    let merged: Vec<MInst> = insts
-        .iter()
-        .map(|i| {
-            let mut i = i.clone();
-            if let Lds::Part { phase, .. } = &mut i.space.lds {
-                *phase = 0;
-            }
-            i
-        })
-        .collect();
-    let named = Named::of(&merged);
-    let of = |i: &MInst| {
-        let (reads, writes) = accesses(f, i, &named);
-        let reads = reads.into_iter().map(|place| Touch { place, writes: false });
-        let writes = writes.into_iter().map(|place| Touch { place, writes: true });
-        reads.chain(writes).collect()
+/// What instructions touch, in `order`, what each reads before what it writes. Phases of LDS buffers are taken as one place: they
+/// change from iteration to iteration.
+pub(super) fn touches(f: &Function, insts: &[MInst], order: &[usize]) -> Vec<Touch> {
+    let merged = |i: &MInst| match i.space {
+        Space { lds: Lds::Part { buffer, .. }, memory } => Space { lds: Lds::Part { buffer, phase: 0 }, memory },
+        space => space,
     };
-    merged.iter().map(of).collect()
+    let named = Named::of(insts.iter().map(merged));
+    let mut touches = Vec::with_capacity(4 * insts.len());
+    let mut a = Accesses::default();
+    for &inst in order {
+        a.fill(f, &insts[inst], merged(&insts[inst]), &named);
+        touches.extend(a.reads.iter().map(|&place| Touch { place, inst, writes: false }));
+        touches.extend(a.writes.iter().map(|&place| Touch { place, inst, writes: true }));
+    }
+    touches
 }
 
 #[derive(Default)]
@@ -199,20 +204,21 @@ impl Graph {
     fn of(f: &Function, insts: &[MInst], stated: &[(usize, usize)]) -> Option<Graph> {
         let n = insts.len();
         let mut g = Graph { out: vec![Vec::new(); n], incoming: vec![0; n], order: Vec::new(), height: vec![0; n] };
-        let named = Named::of(insts);
+        let named = Named::of(insts.iter().map(|i| i.space));
+        let mut a = Accesses::default();
         let mut places: FxHashMap<Place, Access> = FxHashMap::default();
         let mut before: Vec<(usize, u32)> = Vec::new();
         for (i, inst) in insts.iter().enumerate() {
             before.clear();
-            let (reads, writes) = accesses(f, inst, &named);
-            for p in &reads {
+            a.fill(f, inst, inst.space, &named);
+            for p in &a.reads {
                 let a = places.entry(*p).or_default();
                 if let Some(w) = a.writer {
                     before.push((w, latency(f, &insts[w], *p)));
                 }
                 a.readers.push(i);
             }
-            for p in &writes {
+            for p in &a.writes {
                 let a = places.entry(*p).or_default();
                 if let Some(w) = a.writer {
                     before.push((w, 1));
@@ -289,11 +295,11 @@ struct Named {
 }
 
 impl Named {
-    fn of(insts: &[MInst]) -> Named {
+    fn of(spaces: impl Iterator<Item = Space>) -> Named {
         let (mut lds, mut memory) = (vec![Lds::Any], vec![Memory::Any]);
-        for i in insts {
-            lds.push(i.space.lds);
-            memory.push(i.space.memory);
+        for space in spaces {
+            lds.push(space.lds);
+            memory.push(space.memory);
         }
         lds.sort_unstable();
         lds.dedup();
@@ -315,44 +321,55 @@ impl Named {
     }
 }
 
-fn accesses(f: &Function, inst: &MInst, named: &Named) -> (Vec<Place>, Vec<Place>) {
-    let (mut reads, mut writes) = (Vec::new(), Vec::new());
-    let dwords = |p: Part| (p.first..p.first + p.len).map(move |i| Place::Dword(p.reg.0, i));
-    for_each_use(inst, f.target, |p| reads.extend(dwords(p)));
-    for_each_def(inst, |p| writes.extend(dwords(p)));
-    for (list, out) in [(&inst.srcs[..], &mut reads), (&inst.dsts[..], &mut writes)] {
-        for o in list {
-            if let Opnd::P(r) = o {
-                out.extend(r.iter().map(Place::Fixed));
+/// The places that an instruction reads and writes: lists that are used again for the next one.
+#[derive(Default)]
+struct Accesses {
+    reads: Vec<Place>,
+    writes: Vec<Place>,
+}
+
+impl Accesses {
+    /// Those of an instruction, which touches this space.
+    fn fill(&mut self, f: &Function, inst: &MInst, space: Space, named: &Named) {
+        let Accesses { reads, writes } = self;
+        reads.clear();
+        writes.clear();
+        let dwords = |p: Part| (p.first..p.first + p.len).map(move |i| Place::Dword(p.reg.0, i));
+        for_each_use(inst, f.target, |p| reads.extend(dwords(p)));
+        for_each_def(inst, |p| writes.extend(dwords(p)));
+        for (list, out) in [(&inst.srcs[..], &mut *reads), (&inst.dsts[..], &mut *writes)] {
+            for o in list {
+                if let Opnd::P(r) = o {
+                    out.extend(r.iter().map(Place::Fixed));
+                }
+            }
+        }
+        if let Some(info) = inst.info(f.target) {
+            // EXEC and MODE are read by everything; only writers of them order anything.
+            reads.extend(info.reads.iter().map(|r| Place::Fixed(*r)));
+            writes.extend(info.writes.iter().map(|r| Place::Fixed(*r)));
+            let store = info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
+            let lds = named.lds(space.lds).iter().map(|l| Place::Lds(*l));
+            let memory = named.memory(space.memory).iter().map(|m| Place::Memory(*m));
+            match info.pipe {
+                Pipe::Lds if store => writes.extend(lds),
+                Pipe::Lds => reads.extend(lds),
+                Pipe::Vmem if inst.loads_to_lds(f.target) => {
+                    // M0 has the address in LDS.
+                    reads.push(Place::Fixed(Reg::M0));
+                    reads.extend(memory);
+                    writes.extend(lds);
+                }
+                Pipe::Vmem if store => writes.extend(memory),
+                Pipe::Vmem => reads.extend(memory),
+                _ if info.flags.has(Flags::BARRIER) => writes.extend(lds),
+                _ => {}
+            }
+            if info.flags.has(Flags::SIDE_EFFECTS) {
+                writes.push(Place::Effects);
             }
         }
     }
-    if let Some(info) = inst.info(f.target) {
-        // EXEC and MODE are read by everything; only writers of them order anything.
-        reads.extend(info.reads.iter().map(|r| Place::Fixed(*r)));
-        writes.extend(info.writes.iter().map(|r| Place::Fixed(*r)));
-        let store = info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
-        let lds = named.lds(inst.space.lds).iter().map(|l| Place::Lds(*l));
-        let memory = named.memory(inst.space.memory).iter().map(|m| Place::Memory(*m));
-        match info.pipe {
-            Pipe::Lds if store => writes.extend(lds),
-            Pipe::Lds => reads.extend(lds),
-            Pipe::Vmem if inst.loads_to_lds(f.target) => {
-                // M0 has the address in LDS.
-                reads.push(Place::Fixed(Reg::M0));
-                reads.extend(memory);
-                writes.extend(lds);
-            }
-            Pipe::Vmem if store => writes.extend(memory),
-            Pipe::Vmem => reads.extend(memory),
-            _ if info.flags.has(Flags::BARRIER) => writes.extend(lds),
-            _ => {}
-        }
-        if info.flags.has(Flags::SIDE_EFFECTS) {
-            writes.push(Place::Effects);
-        }
-    }
-    (reads, writes)
 }
 
 /// The quickest order that stays within the goals (VGPRs, SGPRs) with some of each in reserve; `None` when none takes three fifths of the time of

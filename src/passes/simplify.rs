@@ -7,7 +7,7 @@
 //! touches that part. What nobody uses is removed.
 
 use crate::mir::abi::preloaded;
-use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
+use crate::mir::liveness::{Liveness, Units, for_each_def, for_each_use};
 use crate::mir::{Code, Function, MInst, Opnd, Part, RegClass, VReg};
 use barewave_isa::{Flags, Pipe, op};
 use rustc_hash::FxHashMap;
@@ -97,7 +97,7 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
             }
             let class = f.vreg(d.reg).class;
             let mods = inst.mods.iter().map(|(name, value)| (name as u16, value)).collect();
-            let key = Key { code: inst.code, class, srcs: inst.srcs.clone(), mods };
+            let key = Key { code: inst.code, class, srcs: SmallVec::from_slice(&inst.srcs), mods };
             match seen.get(&key) {
                 Some(first) => {
                     renamed.insert(d.reg, *first);
@@ -128,10 +128,14 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
 fn sink_copies(f: &mut Function) {
     let defs = count(f, for_each_def_of);
     let uses = count(f, for_each_use_of);
+    let units = Units::of(f);
+    // The instruction that touched a dword, or defined a register, last, counted over all blocks from 1 on.
+    let (mut touched_at, mut defined_at) = (vec![0; units.count()], vec![0; f.vregs.len()]);
+    let mut next = 1;
     for b in 0..f.blocks.len() {
         let insts = &f.blocks[b].insts;
-        let mut defined_at: FxHashMap<VReg, usize> = FxHashMap::default();
-        let mut touched_at: FxHashMap<(VReg, u8), usize> = FxHashMap::default();
+        let begin = next;
+        next += insts.len();
         let mut sinks: Vec<(usize, usize, Part)> = Vec::new();
         for (i, inst) in insts.iter().enumerate() {
             if let (Some(op::V_MOV_B32 | op::S_MOV_B32), [Opnd::V(d)], [Opnd::V(t)]) =
@@ -140,21 +144,15 @@ fn sink_copies(f: &mut Function) {
                 && (defs[t.reg.0 as usize], uses[t.reg.0 as usize]) == (1, 1)
                 && f.vreg(t.reg).dwords == 1
                 && f.vreg(t.reg).class == f.vreg(d.reg).class
-                && let Some(&at) = defined_at.get(&t.reg)
-                && touched_at.get(&(d.reg, d.first)).is_none_or(|last| *last < at)
+                && defined_at[t.reg.0 as usize] >= begin
+                && touched_at[units.of_part(*d).start] < defined_at[t.reg.0 as usize]
             {
-                sinks.push((at, i, *d));
+                sinks.push((defined_at[t.reg.0 as usize] - begin, i, *d));
             }
-            for_each_use(inst, f.target, |p| {
-                (p.first..p.first + p.len).for_each(|k| {
-                    touched_at.insert((p.reg, k), i);
-                });
-            });
+            for_each_use(inst, f.target, |p| touched_at[units.of_part(p)].fill(begin + i));
             for_each_def(inst, |p| {
-                defined_at.insert(p.reg, i);
-                (p.first..p.first + p.len).for_each(|k| {
-                    touched_at.insert((p.reg, k), i);
-                });
+                defined_at[p.reg.0 as usize] = begin + i;
+                touched_at[units.of_part(p)].fill(begin + i);
             });
         }
         let mut dead = vec![false; insts.len()];

@@ -414,12 +414,13 @@ impl HostTensor {
         self.pieces().flat_map(|piece| piece.to_f64())
     }
 
-    /// A tensor of a type and the same shape made of each element by its number, without memory for all as numbers.
-    pub(crate) fn mapped(&self, dtype: DType, mut each: impl FnMut(usize, f64) -> f64) -> HostTensor {
+    /// A tensor of a type and the same shape made of runs of elements, each with the number of its first one, without memory for all
+    /// as numbers.
+    pub(crate) fn mapped(&self, dtype: DType, mut change: impl FnMut(usize, &mut [f64])) -> HostTensor {
         let (mut bytes, mut at) = (Vec::new(), 0);
         for piece in self.pieces() {
             let mut values = piece.to_f64();
-            values.iter_mut().enumerate().for_each(|(i, v)| *v = each(at + i, *v));
+            change(at, &mut values);
             at += values.len();
             let made = HostTensor::from_f64(dtype, &[values.len()], &values);
             if bytes.is_empty() {
@@ -647,9 +648,11 @@ mod tests {
         let values: Vec<f64> = (0..PIECE + 5).map(|i| i as f64 / 8.0).collect();
         let t = HostTensor::from_f64(DType::F32, &[1, PIECE + 5], &values);
         let want: Vec<f64> = values.iter().enumerate().map(|(i, v)| v * (i % 3) as f64).collect();
-        let got = t.mapped(DType::F16, |i, v| v * (i % 3) as f64);
+        let got = t.mapped(DType::F16, |at, values| {
+            values.iter_mut().enumerate().for_each(|(i, v)| *v *= ((at + i) % 3) as f64);
+        });
         assert!(got == HostTensor::from_f64(DType::F16, &[1, PIECE + 5], &want));
         let none = HostTensor::from_f64(DType::F32, &[0, 3], &[]);
-        assert_eq!(none.mapped(DType::BF16, |_, v| v).shape(), [0, 3]);
+        assert_eq!(none.mapped(DType::BF16, |_, _| {}).shape(), [0, 3]);
     }
 }

@@ -264,12 +264,26 @@ impl HazardInst {
     pub fn new(target: Target, inst: Inst) -> Option<HazardInst> {
         let info = target.op(inst.op)?;
         let traits = Traits::of(info, &inst);
-        let explicit = inst.dsts.iter().filter_map(|d| d.regs());
-        let writes = explicit.chain(info.writes.iter().map(|&r| Regs::from(r))).collect();
-        let tied = inst.dsts.iter().zip(info.dsts).filter(|(_, s)| s.read).filter_map(|(d, _)| d.regs());
-        let srcs = inst.srcs.iter().filter_map(|s| s.regs());
-        let reads = srcs.chain(tied).chain(info.reads.iter().map(|&r| Regs::from(r))).collect();
-        let mut x = HazardInst { inst, target, info, traits, writes, reads, starts: 0, ends: 0, between: 0 };
+        let mut x = HazardInst {
+            inst,
+            target,
+            info,
+            traits,
+            writes: SmallVec::new(),
+            reads: SmallVec::new(),
+            starts: 0,
+            ends: 0,
+            between: 0,
+        };
+        x.inst.srcs.iter().filter_map(|s| s.regs()).for_each(|r| x.reads.push(r));
+        for (i, r) in x.inst.dsts.iter().enumerate().filter_map(|(i, d)| Some((i, d.regs()?))) {
+            x.writes.push(r);
+            if info.dsts.get(i).is_some_and(|s| s.read) {
+                x.reads.push(r);
+            }
+        }
+        info.writes.iter().for_each(|&r| x.writes.push(r.into()));
+        info.reads.iter().for_each(|&r| x.reads.push(r.into()));
         for (i, r) in target.hazards().iter().enumerate() {
             x.starts |= u64::from(r.producer.holds(x.op, x.traits) && r.relation.may_start(&x)) << i;
             x.ends |= u64::from(r.consumer.may_hold(x.op, x.traits) && r.relation.may_end(&x)) << i;

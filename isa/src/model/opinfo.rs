@@ -1,6 +1,6 @@
 //! What passes ask about an operation, collected from its rows, its properties and the latency tables.
 //!
-//! Built once per target on first use. An operation with several encodings gets the union: the operand list of the
+//! Built for each operation and target on first use. An operation with several encodings gets the union: the operand list of the
 //! encoding with most operands (for atomics the returning one), each slot's class joined over all encodings.
 
 use crate::model::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
@@ -8,15 +8,16 @@ use crate::model::table::{self, Kind, Operand as Field, READS, Role, Row, Shape,
 use crate::{Class, Counter, Flags, Inst, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
 use std::sync::OnceLock;
 
-static INFOS: [OnceLock<Vec<Option<OpInfo>>>; 64] = [const { OnceLock::new() }; 64];
+/// What is known of a target's operations, by number.
+type Infos = Vec<OnceLock<Option<OpInfo>>>;
+
+static INFOS: [OnceLock<Infos>; 64] = [const { OnceLock::new() }; 64];
 
 /// The operation as the target has it.
 pub(crate) fn info(target: Target, op: Op) -> Option<&'static OpInfo> {
     let i = target.index().min(INFOS.len() - 1);
-    INFOS[i]
-        .get_or_init(|| (0..Op::COUNT).map(|n| build(target, Op(n as u16))).collect())
-        .get(usize::from(op.0))?
-        .as_ref()
+    let all = INFOS[i].get_or_init(|| (0..Op::COUNT).map(|_| OnceLock::new()).collect());
+    all.get(usize::from(op.0))?.get_or_init(|| build(target, op)).as_ref()
 }
 
 /// How well a latency number is known.

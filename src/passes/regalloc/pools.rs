@@ -2,6 +2,7 @@
 
 use super::view::{Apart, Range, Value};
 use barewave_isa::Reg;
+use smallvec::SmallVec;
 
 /// One register file: a bitmap over positions for each register, and its tenants.
 pub(super) struct Pool {
@@ -45,10 +46,23 @@ impl Pool {
             && v.ranges.iter().enumerate().all(|(i, r)| self.free(at + i, r))
     }
 
+    /// The places where a value fits, from the lowest on.
+    fn places(&self, v: &Value) -> impl Iterator<Item = usize> {
+        // Words of the bitmap, counted from that of the first register.
+        let dwords = v.ranges.iter().enumerate().flat_map(|(i, ranges)| ranges.iter().map(move |r| (i, *r)));
+        let masks: SmallVec<[(usize, u64); 16]> =
+            dwords.flat_map(|(i, r)| Self::masks(r).map(move |(w, m)| (i * self.words + w, m))).collect();
+        let end = (self.regs + 1).saturating_sub(v.dwords as usize);
+        let free = move |at: &usize| {
+            let row = &self.bits[at * self.words..];
+            masks.iter().all(|(w, m)| row[*w] & m == 0)
+        };
+        (0..end).step_by(v.align as usize).filter(free)
+    }
+
     /// The lowest place for a value.
     pub fn find(&self, v: &Value) -> Option<usize> {
-        let last = self.regs.checked_sub(v.dwords as usize)?;
-        (0..=last).step_by(v.align as usize).find(|&at| self.fits(v, at))
+        self.places(v).next()
     }
 
     /// The place at which fewest wishes of a value about banks are not met, of several the lowest.
@@ -63,9 +77,8 @@ impl Pool {
             };
             v.apart.iter().filter(meets).count()
         };
-        let last = self.regs.checked_sub(v.dwords as usize)?;
         let mut best: Option<(usize, usize)> = None;
-        for at in (0..=last).step_by(v.align as usize).filter(|&at| self.fits(v, at)) {
+        for at in self.places(v) {
             let n = broken(at);
             if best.is_none_or(|b| n < b.0) {
                 best = Some((n, at));
