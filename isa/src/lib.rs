@@ -30,7 +30,7 @@ pub use model::opinfo::Evidence;
 pub use model::reg::*;
 pub use model::target::*;
 pub use query::matrix;
-pub use query::occupancy::{Occupancy, OccupancyLimit, Resources};
+pub use query::occupancy::{Occupancy, OccupancyLimit, Resources, Unheld};
 pub use query::page::{
     Difference, Encoding, claimed_twice, difference, encodings, encodings_of, find, operations, page,
 };

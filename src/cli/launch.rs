@@ -313,7 +313,8 @@ fn prepare(what: &What<'_>, device: &str, strict: bool, limits: &Limits) -> Resu
         LaunchError::ArgumentCount { .. } | LaunchError::ArgumentSize { .. } => Failure::usage(e),
         e => e.into(),
     })?;
-    kernarg::check(device.target(), kernel, what.grid, what.block, lds)?;
+    kernarg::check(device.target(), kernel, what.grid, what.block, lds)
+        .map_err(|e| Failure::new(format!("kernel `{}`: {e}", kernel.name)))?;
     let kernel = kernel.clone();
     Ok(Ready { code: code.to_vec(), kernel, specs, addresses, device, block, lds })
 }

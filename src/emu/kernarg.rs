@@ -8,7 +8,7 @@
 use super::dispatch::Services;
 use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::codeobj::{Arg, ArgKind, KernelInfo};
-use barewave_isa::{Resources, Target};
+use barewave_isa::{Resources, Target, Unheld};
 
 /// Why a kernel cannot be launched as asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -76,6 +76,9 @@ pub enum LaunchError {
         /// The target's limit.
         limit: u64,
     },
+    /// Not even one workgroup fits on a compute unit.
+    #[error("no compute unit can hold it: {0}")]
+    Unheld(#[from] Unheld),
 }
 
 /// The arguments that a caller passes, in order; `None` where the code object has no metadata.
@@ -162,6 +165,7 @@ pub fn check(
     if bytes > limit {
         return Err(LaunchError::Lds { bytes, limit });
     }
+    target.held(&resources(target, kernel, threads as u32, dynamic_lds))?;
     Ok(())
 }
 
@@ -288,6 +292,17 @@ mod tests {
         assert!(check([1; 3], [0, 1, 1], 0).unwrap_err().contains("1 to 1024"));
         assert!(check([1; 3], [64, 1, 1], 9999).unwrap_err().contains("69999 bytes of LDS"));
         assert!(check([u32::MAX, 1, 1], [64, 1, 1], 0).unwrap_err().contains("too large"));
+    }
+
+    #[test]
+    fn a_workgroup_has_to_fit_on_a_compute_unit() {
+        // The metadata of this kernel promises nothing about its workgroups.
+        let free = KernelInfo { meta: None, ..kernel(vec![], 256, 0) };
+        let check = |t, threads| check(t, &free, [1; 3], [threads, 1, 1], 0).map_err(|e| e.to_string());
+        // 256 registers of a file of 512; of granules half as large 128 of 256.
+        assert_eq!([check(Target::GFX942, 512), check(Target::GFX906, 512)], [Ok(()), Ok(())]);
+        let e = "no compute unit can hold it: a workgroup of 9 waves on 4 SIMDs needs 384 vector registers of one, which has 256";
+        assert_eq!(check(Target::GFX906, 576), Err(e.into()));
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! name between a register and an AGPR, a lane of a VGPR, or a slot of scratch memory, which are places like registers;
 //! scratch is reached only through registers that hold the names of its description. A value that is one constant may be
 //! made anew instead. Nothing else may be added, and nothing but the move that made such a constant may be missing: the
-//! function keeps its blocks, and each block its instructions in their order.
+//! function keeps its blocks, and each block its instructions in their order. Of moves of one constant that follow each other
+//! it does not show which are missing: a choice under which the argument holds is a proof.
 //!
 //! Besides, every operand is in a register file that the instruction takes, aligned as it must be, within the file; and
 //! a result that the hardware may write before it has read all operands shares no register with them.
@@ -179,6 +180,13 @@ impl State {
     }
 }
 
+/// Where the abstract machine stops, by the instructions of both functions, and why.
+struct Stop {
+    original: usize,
+    allocated: usize,
+    why: Difference,
+}
+
 /// What the checks know of the function before allocation.
 struct Original<'a> {
     f: &'a Function,
@@ -225,10 +233,16 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     at_block[0] = Some(start);
     let mut work: Vec<usize> = vec![0];
     while let Some(b) = work.pop() {
-        let mut state = at_block[b].clone().expect("a block on the list has a state");
-        original
-            .block(&before.blocks[b].insts, &after.blocks[b].insts, &mut state)
-            .map_err(|(i, what)| fail(b, i, what))?;
+        let (xs, ys) = (&before.blocks[b].insts, &after.blocks[b].insts);
+        let mut dropped = Vec::new();
+        let state = loop {
+            let mut state = at_block[b].clone().expect("a block on the list has a state");
+            let Err(stop) = original.block(xs, ys, &dropped, &mut state) else { break state };
+            match original.mistaken(&xs[..xs.len().min(stop.original + 1)], &dropped) {
+                Some(x) => dropped.push(x),
+                None => return Err(fail(b, stop.allocated, stop.why)),
+            }
+        };
         for s in before.successors(b) {
             let new = match &at_block[s] {
                 None => state.clone(),
@@ -270,36 +284,48 @@ fn constant_of(inst: &MInst) -> Option<u64> {
 }
 
 impl Original<'_> {
-    /// Runs a block of both functions.
-    fn block(&self, xs: &[MInst], ys: &[MInst], state: &mut State) -> Result<(), (usize, Difference)> {
-        let mut rest = xs.iter().peekable();
+    /// Runs a block of both functions, the second without the moves of constants at some places of the first.
+    fn block(&self, xs: &[MInst], ys: &[MInst], dropped: &[usize], state: &mut State) -> Result<(), Stop> {
+        let mut at = 0;
         for (j, y) in ys.iter().enumerate() {
+            let stop = |at, why| Stop { original: at, allocated: j, why };
             loop {
-                let Some(&x) = rest.peek() else {
-                    self.moves(y, state).map_err(|e| (j, e))?;
+                if dropped.contains(&at) {
+                    at += 1;
+                    continue;
+                }
+                let Some(x) = xs.get(at) else {
+                    self.moves(y, state).map_err(|e| stop(at, e))?;
                     break;
                 };
                 match self.same(x, y, state) {
                     Ok(()) => {
-                        rest.next();
+                        at += 1;
                         break;
                     }
                     Err(why) => match self.moves(y, state) {
                         Ok(()) => break,
                         // the move of a constant that is made anew where it is read
-                        Err(_) if self.is_dropped(x) => {
-                            rest.next();
-                        }
-                        Err(_) => return Err((j, why)),
+                        Err(_) if self.is_dropped(x) => at += 1,
+                        Err(_) => return Err(stop(at, why)),
                     },
                 }
             }
-            self.constraints(y).map_err(|e| (j, e))?;
+            self.constraints(y).map_err(|e| stop(at, e))?;
         }
-        match rest.find(|x| !self.is_dropped(x)) {
-            Some(x) => Err((ys.len(), Difference::Missing(kept(x)))),
+        match (at..xs.len()).find(|i| !dropped.contains(i) && !self.is_dropped(&xs[*i])) {
+            Some(i) => Err(Stop { original: i, allocated: ys.len(), why: Difference::Missing(kept(&xs[i])) }),
             None => Ok(()),
         }
+    }
+
+    /// The last of instructions that moves a constant which may be made anew and may have been taken to be there for another
+    /// move of the same constant behind it, which may not be missing.
+    fn mistaken(&self, xs: &[MInst], dropped: &[usize]) -> Option<usize> {
+        let there = |x: &MInst, y: &MInst| x.code == y.code && x.srcs == y.srcs && !self.is_dropped(y);
+        (0..xs.len())
+            .rev()
+            .find(|i| !dropped.contains(i) && self.is_dropped(&xs[*i]) && xs[i + 1..].iter().any(|y| there(&xs[*i], y)))
     }
 
     fn is_dropped(&self, x: &MInst) -> bool {
@@ -360,7 +386,7 @@ impl Original<'_> {
         written.iter().for_each(|w| state.expire(w.0));
         y.info(self.f.target).map_or(&[][..], |i| i.writes).iter().for_each(|r| state.overwrite(*r));
         for (u, r) in written {
-            state.put(Place::Reg(r), u);
+            state.put(Place::Reg(r), self.name(u));
         }
         Ok(())
     }
@@ -368,6 +394,11 @@ impl Original<'_> {
     /// The name of a constant that values are made anew from.
     fn constant(&self, v: u64) -> Name {
         self.values.binary_search(&v).map_or(NOTHING, |i| CONSTANT + i as Name)
+    }
+
+    /// What a place that holds a dword holds: of a dword that only ever holds one constant, that.
+    fn name(&self, unit: u32) -> Name {
+        self.constants.get(&unit).map_or(unit, |v| self.constant(*v))
     }
 
     /// The dword only ever holds the constant of this name.
@@ -513,4 +544,45 @@ fn fits(target: Target, r: Regs, slot: &barewave_isa::Slot) -> Result<(), Misfit
         return Err(Misfit::Alignment(align));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mir::parse;
+
+    /// What the check says of a block of code before and after allocation.
+    fn checked(before: &str, after: &str) -> Result<(), String> {
+        let function = |body: &str| {
+            let head = "kernel @k target gfx906 workgroup 64 lds 0 kernarg 0 scratch 0\npreload workitem_id %0\n";
+            let text = format!("{head}regs %0:v1 %1:s1 %2:s1 %3:s1 %4:s1\nblock entry\n{body}  s_endpgm 0\n");
+            parse(&text).unwrap()
+        };
+        super::check(&function(before), &function(after)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_moves_of_one_constant_may_be_fewer_as_long_as_each_reader_finds_it() {
+        // %1 and %2 only ever hold 0, %3 holds something else later.
+        let moves = "  %1 = s_mov_b32 0\n  %2 = s_mov_b32 0\n  %3 = s_mov_b32 0\n";
+        let reads = "  %4 = s_add_u32 %1, %2\n  %3 = s_add_u32 %3, %4\n";
+        let before = format!("{moves}{reads}");
+        let zero = |r: &str| format!("  {r} = s_mov_b32 0\n");
+        let all = "  s4 = s_add_u32 s1, s2\n  s3 = s_add_u32 s3, s4\n";
+        let cases = [
+            (zero("s1") + &zero("s2") + &zero("s3") + all, true),
+            // One of them is gone, and made anew where it is read.
+            (zero("s1") + &zero("s3") + &zero("s2") + all, true),
+            // Both are.
+            (zero("s3") + &zero("s1") + &zero("s2") + all, true),
+            // Nobody has made the one that is read later, or it is another constant.
+            (zero("s1") + &zero("s2") + all, false),
+            (zero("s1") + &zero("s2") + "  s3 = s_mov_b32 1\n" + all, false),
+            // What is read is overwritten before.
+            (zero("s1") + &zero("s3") + "  s4 = s_add_u32 s1, s1\n  s3 = s_add_u32 s4, s4\n", false),
+        ];
+        for (after, holds) in cases {
+            let found = checked(&before, &after);
+            assert_eq!(found.is_ok(), holds, "{after}{found:?}");
+        }
+    }
 }

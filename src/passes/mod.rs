@@ -24,7 +24,7 @@ pub mod waits;
 pub use selectable::selectable;
 
 use crate::mir::{Function, VerifyError, verify};
-use barewave_isa::{Occupancy, Resources};
+use barewave_isa::{Occupancy, Resources, Unheld};
 use std::io::Write;
 use std::sync::OnceLock;
 
@@ -64,8 +64,8 @@ pub enum CompileError {
     Check(#[from] Box<check::CheckError>),
     #[error(transparent)]
     Emit(#[from] emit::EmitError),
-    #[error("no compute unit holds a workgroup of {kernel}: {resources:?}")]
-    Unheld { kernel: String, resources: Resources },
+    #[error("no compute unit can hold {kernel}: {why}")]
+    Unheld { kernel: String, why: Unheld },
 }
 
 /// Compiles one kernel: the pipeline in full.
@@ -98,11 +98,10 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     dump(&f, "hazards");
     let emitted = timed!("emit", emit::emit(&mut f))?;
     let machine = Machine { function: f, emitted, usage: allocation.usage };
-    if machine.occupancy().workgroups == 0 {
-        let resources = machine.usage.resources(&machine.function);
-        return Err(CompileError::Unheld { kernel: machine.function.name, resources });
+    match machine.function.target.held(&machine.usage.resources(&machine.function)) {
+        Ok(_) => Ok(machine),
+        Err(why) => Err(CompileError::Unheld { kernel: machine.function.name, why }),
     }
-    Ok(machine)
 }
 
 /// Vector registers a wave may use so that its whole workgroup fits on a compute unit.

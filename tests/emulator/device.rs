@@ -97,6 +97,27 @@ fn lane0(t: Target, body: &[Inst]) -> f32 {
     f32::from_bits(run(&setup(t), body).unwrap_or_else(|f| panic!("{f}"))[0])
 }
 
+/// A SIMD's registers are what a workgroup's waves share, emulated or not.
+#[test]
+fn a_workgroup_that_no_compute_unit_holds_is_not_launched() {
+    for (target, most) in [(Target::GFX906, 256), (Target::GFX1030, 256), (Target::GFX942, 512)] {
+        let mut code = Vec::new();
+        encode(target, &i(op::S_ENDPGM, &[], &[imm(0)]), &mut code).unwrap();
+        let mut k = Kernel::new(target, "wide", code);
+        (k.vgprs, k.max_flat_workgroup_size) = (256, 1024);
+        let file = CodeObject { target, abi: Abi::V5, kernels: vec![k], sections: vec![] };
+        let device = EmuDevice::with_memory(target, 1 << 20).unwrap();
+        let module = device.load(&file.to_bytes().unwrap()).unwrap();
+        let kernel = module.kernel("wide").unwrap();
+        let launch = |block| device.launch(&kernel, [1; 3], [block, 1, 1], &[], &LaunchOptions::default());
+        launch(most).unwrap();
+        let refused = launch(2 * most).unwrap_err();
+        assert!(matches!(refused.kind, FaultKind::Launch(_)), "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains("vector registers of one, which has") && text.contains("kernel `wide`"), "{text}");
+    }
+}
+
 #[test]
 fn source_and_output_modifiers() {
     for t in targets() {

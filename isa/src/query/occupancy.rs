@@ -6,6 +6,7 @@
 //! `getMaxWorkGroupsPerCU`; the numbers are facts of the target tables.
 
 use crate::Target;
+use std::fmt;
 
 /// What a kernel asks of a compute unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +53,61 @@ pub enum OccupancyLimit {
     Barriers,
 }
 
+/// Why a compute unit holds no workgroup of a kernel: what one needs, and what there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unheld {
+    /// What there is too little of.
+    pub limit: OccupancyLimit,
+    /// What a workgroup needs of it: bytes of LDS, otherwise registers or wave slots of the SIMD that has most of its waves.
+    pub needed: u32,
+    /// What there is.
+    pub there: u32,
+    /// Waves of the workgroup.
+    pub waves: u32,
+    /// SIMDs that these are spread over.
+    pub simds: u32,
+}
+
+impl fmt::Display for Unheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unheld { limit, needed, there, waves, simds } = *self;
+        let of_simd = match limit {
+            OccupancyLimit::Lds => return write!(f, "a workgroup needs {needed} bytes of LDS, there are {there}"),
+            OccupancyLimit::Barriers => return write!(f, "a workgroup needs {needed} barriers, there are {there}"),
+            OccupancyLimit::Waves => "wave slots",
+            OccupancyLimit::Vgprs => "vector registers",
+            OccupancyLimit::Sgprs => "scalar registers",
+        };
+        write!(f, "a workgroup of {waves} waves on {simds} SIMDs needs {needed} {of_simd} of one, which has {there}")
+    }
+}
+
+impl std::error::Error for Unheld {}
+
 impl Target {
+    /// Occupancy of a kernel of which a compute unit holds at least one workgroup: what holds none cannot be launched.
+    pub fn held(self, r: &Resources) -> Result<Occupancy, Unheld> {
+        let occupancy = self.occupancy(r);
+        if occupancy.workgroups > 0 {
+            return Ok(occupancy);
+        }
+        let t = self.info();
+        let waves = r.workgroup_size.max(1).div_ceil(r.wave_size.max(1));
+        let cus = if r.wgp_mode { 2 } else { 1 };
+        let simds = t.simds * cus;
+        let most = waves.div_ceil(simds);
+        let (file, granule) = self.vgpr_file(r.wave_size);
+        let vgprs = self.vector_registers(r.vgprs, r.agprs).next_multiple_of(granule);
+        let (needed, there) = match occupancy.limit {
+            OccupancyLimit::Waves => (most, t.max_waves),
+            OccupancyLimit::Vgprs => (most * vgprs, file),
+            OccupancyLimit::Sgprs => (most * r.sgprs, t.sgprs_per_simd),
+            OccupancyLimit::Lds => (r.lds_bytes, t.lds_bytes * cus),
+            OccupancyLimit::Barriers => (1, t.barriers * cus),
+        };
+        Err(Unheld { limit: occupancy.limit, needed, there, waves, simds })
+    }
+
     /// Occupancy of a kernel.
     pub fn occupancy(self, r: &Resources) -> Occupancy {
         use OccupancyLimit::*;
@@ -166,6 +221,41 @@ mod tests {
         // Many small workgroups with barriers: 16 of them.
         assert_eq!(of(32, 0, 128), (16, 8, OccupancyLimit::Waves));
         assert_eq!(of(32, 70000, 64), (0, 0, OccupancyLimit::Lds));
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_is_missing() {
+        let unheld = |t: Target, r: &Resources| t.held(r).map_err(|e| e.to_string());
+        // Four waves on each of four SIMDs, whose file has 256 registers a lane, or 512 in CDNA2 and later.
+        let large = resources(64, 1024, 128, 0);
+        assert_eq!(
+            unheld(Target::GFX906, &large).unwrap_err(),
+            "a workgroup of 16 waves on 4 SIMDs needs 512 vector registers of one, which has 256"
+        );
+        assert_eq!(unheld(Target::GFX90A, &large).unwrap().workgroups, 1);
+        assert_eq!(unheld(Target::GFX906, &resources(64, 1024, 64, 0)).unwrap().workgroups, 1);
+        // On RDNA the waves of a workgroup are on two SIMDs, or on four of a work group processor.
+        let rdna = resources(32, 1024, 128, 0);
+        assert_eq!(unheld(Target::GFX1030, &resources(32, 1024, 256, 0)).unwrap_err().split(' ').nth(9), Some("4096"));
+        assert_eq!(unheld(Target::GFX1030, &Resources { wgp_mode: true, ..rdna }).unwrap().workgroups, 1);
+        assert_eq!(
+            unheld(Target::GFX942, &resources(64, 64, 32, 70000)).unwrap_err(),
+            "a workgroup needs 70000 bytes of LDS, there are 65536"
+        );
+        // What fits by one of these fits by the other.
+        for t in Target::all() {
+            for vgprs in (8..=512).step_by(8) {
+                for workgroup in [32, 64, 192, 256, 512, 768, 1024] {
+                    for (wave, wgp_mode) in [(32, false), (32, true), (64, false), (64, true)] {
+                        let r = Resources { wgp_mode, ..resources(wave, workgroup, vgprs, 0) };
+                        match t.held(&r) {
+                            Ok(o) => assert_eq!(o, t.occupancy(&r)),
+                            Err(e) => assert!(e.needed > e.there && t.occupancy(&r).workgroups == 0, "{t} {r:?} {e:?}"),
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -317,6 +317,8 @@ pub struct Refusal {
     block: Code,
     /// More LDS than a workgroup can have.
     shared: Code,
+    /// More registers than a compute unit has for a workgroup.
+    unheld: Code,
     /// Most workgroups along each axis.
     grid: [u32; 3],
 }
@@ -326,18 +328,25 @@ pub const BY_HOST: Refusal = Refusal {
     empty: INVALID,
     block: Code(hipErrorInvalidConfiguration),
     shared: Code(hipErrorOutOfMemory),
+    unheld: Code(hipErrorLaunchOutOfResources),
     grid: [u32::MAX; 3],
 };
 
 /// Kernels of modules.
-pub const BY_HANDLE: Refusal =
-    Refusal { empty: INVALID, block: INVALID, shared: INVALID, grid: [i32::MAX as u32, 1 << 16, 1 << 16] };
+pub const BY_HANDLE: Refusal = Refusal {
+    empty: INVALID,
+    block: INVALID,
+    shared: INVALID,
+    unheld: Code(hipErrorLaunchOutOfResources),
+    grid: [i32::MAX as u32, 1 << 16, 1 << 16],
+};
 
 /// Cooperative launches of kernels that are named by a host function.
 pub const COOPERATIVE: Refusal = Refusal {
     empty: Code(hipErrorInvalidConfiguration),
     block: Code(hipErrorInvalidConfiguration),
     shared: Code(hipErrorCooperativeLaunchTooLarge),
+    unheld: Code(hipErrorCooperativeLaunchTooLarge),
     grid: [u32::MAX; 3],
 };
 
@@ -346,6 +355,7 @@ pub const IN_GRAPH: Refusal = Refusal {
     empty: Code(hipErrorInvalidConfiguration),
     block: Code(hipErrorInvalidConfiguration),
     shared: Code(hipErrorInvalidConfiguration),
+    unheld: Code(hipErrorLaunchOutOfResources),
     grid: [u32::MAX; 3],
 };
 
@@ -364,6 +374,7 @@ impl Refusal {
             match e {
                 LaunchError::WorkgroupSize(_) => self.block,
                 LaunchError::Lds { .. } => self.shared,
+                LaunchError::Unheld(_) => self.unheld,
                 // The kernel was promised a smaller one.
                 LaunchError::WorkgroupLimit { .. } => Code(hipErrorLaunchFailure),
                 _ => Code(hipErrorInvalidConfiguration),

@@ -2,8 +2,10 @@
 //! mistakes.
 
 use crate::common::{driver, program};
+use barewave::codeobj::{self, Abi, CodeObject};
 use barewave::runtime::hip::code::*;
 use barewave::runtime::plan::Launch;
+use barewave_isa::{Inst, Operand, Target, encode, op};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -443,6 +445,30 @@ fn kernels_tell_what_they_need() {
     assert_eq!(try_launch(0, add.launch.block, 0, false), hipErrorInvalidValue);
     assert_eq!(try_launch(1, add.launch.block, 0, true), hipErrorInvalidValue);
     assert_eq!(try_launch(1, add.launch.block, 0, false), hipErrorInvalidValue, "null pointers to arguments");
+}
+
+/// A kernel that does nothing with many registers, and says nothing about its workgroups.
+#[test]
+fn a_workgroup_whose_registers_no_compute_unit_has_is_not_launched() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
+    let mut code = Vec::new();
+    encode(Target::GFX942, &Inst::new(op::S_ENDPGM, &[], &[Operand::Imm(0)]), &mut code).unwrap();
+    let mut kernel = codeobj::Kernel::new(Target::GFX942, "wide", code);
+    (kernel.vgprs, kernel.max_flat_workgroup_size) = (256, 1024);
+    let file = CodeObject { target: Target::GFX942, abi: Abi::V5, kernels: vec![kernel], sections: vec![] };
+    let file = file.to_bytes().unwrap();
+    let module = made(|m| hipModuleLoadData(m, file.as_ptr().cast()));
+    let wide = made(|f| hipModuleGetFunction(f, module, c"wide".as_ptr()));
+    let launch = |block| hipModuleLaunchKernel(wide, 1, 1, 1, block, 1, 1, 0, null_mut(), null_mut(), null_mut());
+    // Two waves of 256 registers are the 512 of a SIMD.
+    assert_eq!([512, 513, 1024].map(launch), [hipSuccess, hipErrorLaunchOutOfResources, hipErrorLaunchOutOfResources]);
+    let mut blocks = -1;
+    for (threads, fit) in [(512, 1), (1024, 0)] {
+        let found = hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, wide, threads, 0);
+        assert_eq!((found, blocks), (hipSuccess, fit));
+    }
+    // It was refused before it began: the device goes on.
+    assert_eq!((hipDeviceSynchronize(), hipModuleUnload(module)), (hipSuccess, hipSuccess));
 }
 
 #[test]
