@@ -145,17 +145,26 @@ type Abreast = [f64; ABREAST];
 
 /// G g Gᵀ in the order of the kernel, each element rounded once.
 fn transformed(g: &[Abreast; 9]) -> [[f32; ABREAST]; PRODUCTS as usize] {
-    let three = |a: f64, b: f64, c: f64| [a, (a + b + c) / 2.0, (a - b + c) / 2.0, c];
     let mut out = [[0.0; ABREAST]; PRODUCTS as usize];
-    for i in 0..ABREAST {
-        // By columns first: element [column][row].
-        let [x, y, z] = [0, 1, 2].map(|c| three(g[c][i], g[3 + c][i], g[6 + c][i]));
-        for (at, row, sign) in [(0, 0, 1.0), (4, 1, 1.0), (8, 3, -1.0), (12, 2, 1.0)] {
-            let elements = three(x[row], y[row], z[row]);
-            for k in 0..4 {
-                out[at + k][i] = (elements[k] * sign) as f32;
+    // By columns first.
+    let columns: [[Abreast; 4]; 3] = std::array::from_fn(|c| four(&g[c], &g[3 + c], &g[6 + c]));
+    for (at, row, sign) in [(0, 0, 1.0), (4, 1, 1.0), (8, 3, -1.0), (12, 2, 1.0)] {
+        let elements = four(&columns[0][row], &columns[1][row], &columns[2][row]);
+        for (out, elements) in out[at..at + 4].iter_mut().zip(&elements) {
+            for i in 0..ABREAST {
+                out[i] = (elements[i] * sign) as f32;
             }
         }
+    }
+    out
+}
+
+/// What G makes of a column or row of three.
+fn four(a: &Abreast, b: &Abreast, c: &Abreast) -> [Abreast; 4] {
+    let mut out = [*a, *a, *a, *c];
+    for i in 0..ABREAST {
+        out[1][i] = (a[i] + b[i] + c[i]) / 2.0;
+        out[2][i] = (a[i] - b[i] + c[i]) / 2.0;
     }
     out
 }

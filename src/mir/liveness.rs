@@ -7,6 +7,7 @@
 
 use super::{Function, MInst, Opnd, Part, VReg};
 use barewave_isa::Target;
+use smallvec::SmallVec;
 
 /// A set of units.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,6 +122,9 @@ fn in_order(insts: &[MInst]) -> Vec<&MInst> {
     all
 }
 
+/// Positions at which a unit is live, ascending ranges `[start, end)`: most have one or two.
+pub type Ranges = SmallVec<[(u32, u32); 2]>;
+
 /// Liveness of a function.
 #[derive(Clone, Debug)]
 pub struct Liveness {
@@ -179,10 +183,10 @@ impl Liveness {
         Liveness { units, live_in, live_out }
     }
 
-    /// Live ranges `[start, end)` of every unit, in position order. Preloaded registers are live from position 0.
-    pub fn ranges(&self, f: &Function) -> Vec<Vec<(u32, u32)>> {
+    /// Live ranges of every unit. Preloaded registers are live from position 0.
+    pub fn ranges(&self, f: &Function) -> Vec<Ranges> {
         let n = self.units.count();
-        let mut ranges: Vec<Vec<(u32, u32)>> = vec![Vec::new(); n];
+        let mut ranges = vec![Ranges::new(); n];
         let mut end_of: Vec<u32> = vec![0; n];
         let mut next = 2 * f.inst_count() as u32;
         for (b, block) in f.blocks.iter().enumerate().rev() {

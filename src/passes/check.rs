@@ -22,6 +22,7 @@ use crate::mir::abi::preloaded;
 use crate::mir::liveness::Units;
 use crate::mir::{Function, MInst, Memory, Opnd, Part};
 use barewave_isa::{Class, Flags, ModName, OpInfo, Pipe, Reg, RegFile, Regs, Target, op};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// A disproof.
@@ -368,7 +369,7 @@ impl Original<'_> {
             }
         }
         self.apart(x, y)?;
-        let mut written: Vec<(u32, Reg)> = Vec::new();
+        let mut written: SmallVec<[(u32, Reg); 8]> = SmallVec::new();
         for (a, b) in x.dsts.iter().zip(&y.dsts) {
             if let Some((part, regs)) = paired(*a, *b)? {
                 for (u, r) in self.units.of_part(part).map(|u| u as u32).zip(regs.iter()) {

@@ -4,8 +4,8 @@
 //! one pass over sizes places every block and a second one encodes. Where a distance is one that the target's branches
 //! cannot have, an `s_nop` goes behind the branch, and all is done again.
 
-use crate::mir::{BlockId, Function, MInst, Opnd};
-use barewave_isa::{Inst, Operand, op};
+use crate::mir::{BlockId, Function, MInst, Opnd, Part};
+use barewave_isa::{Inst, Operand, Regs, op};
 
 /// An instruction that cannot be encoded: a defect of an earlier pass.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +31,21 @@ pub struct Emitted {
 /// The instruction as the encoder takes it; `None` for a generic operation or a virtual register. `distance` gives
 /// the branch distance to a block, in dwords from the following instruction.
 pub fn lower_inst(i: &MInst, distance: impl Fn(BlockId) -> i64) -> Option<Inst> {
-    let operand = |o: &Opnd| match *o {
+    lower_with(i, distance, |_| None)
+}
+
+/// The same, with registers in the place of virtual ones.
+pub(super) fn lower_with(
+    i: &MInst,
+    distance: impl Fn(BlockId) -> i64,
+    mut place: impl FnMut(Part) -> Option<Regs>,
+) -> Option<Inst> {
+    let mut operand = |o: &Opnd| match *o {
         Opnd::P(r) => Some(Operand::Regs(r)),
         Opnd::Imm(x) => Some(Operand::Imm(x)),
         Opnd::Off => Some(Operand::Off),
         Opnd::Block(b) => Some(Operand::Imm(distance(b) as u64)),
-        Opnd::V(_) => None,
+        Opnd::V(p) => place(p).map(Operand::Regs),
     };
     let mut inst = Inst { mods: i.mods.clone(), ..Inst::new(i.op()?, &[], &[]) };
     for o in &i.dsts {

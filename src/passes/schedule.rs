@@ -22,6 +22,7 @@ use crate::mir::liveness::{Liveness, UnitSet, for_each_def, for_each_use};
 use crate::mir::{Function, Lds, MInst, Memory, Opnd, Order, Part, RegClass, Space, VReg};
 use barewave_isa::{Flags, Pipe, Reg};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -128,7 +129,7 @@ fn files_of_units(f: &Function) -> Vec<usize> {
 /// Dependence graph of a block.
 struct Graph {
     /// Per instruction: successors and the cycles that must pass.
-    out: Vec<Vec<(usize, u32)>>,
+    out: Vec<SmallVec<[(usize, u32); 4]>>,
     incoming: Vec<u32>,
     /// The order nearest to the source that holds to all edges.
     order: Vec<usize>,
@@ -196,14 +197,15 @@ pub(super) fn touches(f: &Function, insts: &[MInst], order: &[usize]) -> Vec<Tou
 #[derive(Default)]
 struct Access {
     writer: Option<usize>,
-    readers: Vec<usize>,
+    readers: SmallVec<[usize; 4]>,
 }
 
 impl Graph {
     /// The graph of dependences and of these other pairs; `None` where they form a circle.
     fn of(f: &Function, insts: &[MInst], stated: &[(usize, usize)]) -> Option<Graph> {
         let n = insts.len();
-        let mut g = Graph { out: vec![Vec::new(); n], incoming: vec![0; n], order: Vec::new(), height: vec![0; n] };
+        let mut g =
+            Graph { out: vec![SmallVec::new(); n], incoming: vec![0; n], order: Vec::new(), height: vec![0; n] };
         let named = Named::of(insts.iter().map(|i| i.space));
         let mut a = Accesses::default();
         let mut places: FxHashMap<Place, Access> = FxHashMap::default();
@@ -224,7 +226,7 @@ impl Graph {
                     before.push((w, 1));
                 }
                 before.extend(a.readers.iter().filter(|r| **r != i).map(|r| (*r, 0)));
-                *a = Access { writer: Some(i), readers: Vec::new() };
+                *a = Access { writer: Some(i), readers: SmallVec::new() };
             }
             if inst.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR)) {
                 before.extend((0..i).map(|k| (k, 0)));

@@ -12,6 +12,7 @@
 use super::pools::Pool;
 use super::view::{Touch, Value, View, touches, weights};
 use super::{Limits, Places};
+use crate::mir::liveness::Ranges;
 use crate::mir::{Function, MInst, Memory, Opnd, Part, RegClass, Space, VReg};
 use barewave_isa::{ModName, Mods, Op, Reg, op};
 use std::cmp::Reverse;
@@ -131,7 +132,7 @@ impl Evictor<'_> {
     }
 
     /// A new virtual register and its value, live as given.
-    fn add(&mut self, class: RegClass, ranges: Vec<Vec<(u32, u32)>>, cost: Option<u64>) -> Part {
+    fn add(&mut self, class: RegClass, ranges: Vec<Ranges>, cost: Option<u64>) -> Part {
         let part = self.f.new_vreg(class, ranges.len() as u8);
         let info = self.f.vreg(part.reg);
         self.values.push(Value {
@@ -218,7 +219,7 @@ impl Evictor<'_> {
         let info = self.f.vreg(of);
         // A single instruction's registers cannot be had for less.
         let cost = (touches.len() > 1).then(|| self.weights[head.block as usize] * touches.len() as u64);
-        let temp = self.add(info.class, vec![vec![(start, end)]; info.dwords as usize], cost).reg;
+        let temp = self.add(info.class, vec![Ranges::from_slice(&[(start, end)]); info.dwords as usize], cost).reg;
         self.segments.insert(temp, Segment { of, temp, touches });
         self.enqueue(temp.0);
     }
@@ -257,7 +258,7 @@ impl Evictor<'_> {
                 let wave = self.f.target.info().wave_size as usize;
                 while self.lane_regs.len() * wave < at + value.dwords as usize {
                     // Written once at the start of the kernel, so that a lane can be written into it.
-                    let part = self.add(RegClass::V, vec![vec![(0, self.positions)]], None);
+                    let part = self.add(RegClass::V, vec![Ranges::from_slice(&[(0, self.positions)])], None);
                     self.lane_regs.push(part);
                     self.enqueue(part.reg.0);
                 }

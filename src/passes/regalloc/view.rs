@@ -10,7 +10,7 @@
 //! * what the hardware has put somewhere is fixed, the sides of a copy want one place.
 
 use crate::mir::abi::preloaded;
-use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
+use crate::mir::liveness::{Liveness, Ranges, for_each_def, for_each_use};
 use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
 use crate::passes::pair;
 use barewave_isa::{Flags, Pipe, Reg, op};
@@ -32,8 +32,8 @@ pub(super) struct Value {
     pub class: RegClass,
     pub dwords: u8,
     pub align: u8,
-    /// Live ranges of each dword, ascending; empty when it is never touched.
-    pub ranges: Vec<Vec<Range>>,
+    /// Live ranges of each dword; empty when it is never touched.
+    pub ranges: Vec<Ranges>,
     /// Where it has to be.
     pub fixed: Option<Reg>,
     /// Where it would like to be: the place of this part of another value (the other side of a copy).
@@ -105,7 +105,7 @@ impl View {
         }
         // Spill code reaches scratch memory from everywhere.
         for v in f.preloads.scratch.iter().flatten() {
-            values[v.0 as usize].ranges.iter_mut().for_each(|r| *r = vec![(0, positions)]);
+            values[v.0 as usize].ranges.iter_mut().for_each(|r| *r = Ranges::from_slice(&[(0, positions)]));
         }
         weigh(f, &mut values);
         hints(f, &mut values);
@@ -220,7 +220,7 @@ pub(super) fn writes_early(f: &Function, inst: &MInst) -> bool {
     })
 }
 
-fn extend_early_clobbers(f: &Function, live: &Liveness, ranges: &mut [Vec<Range>]) {
+fn extend_early_clobbers(f: &Function, live: &Liveness, ranges: &mut [Ranges]) {
     let mut at = 0u32;
     for inst in f.blocks.iter().flat_map(|b| &b.insts) {
         if writes_early(f, inst) {

@@ -378,12 +378,6 @@ fn encodable(f: &Function, inst: &MInst) -> Result<(), NoWay> {
         };
         Regs::new(first.offset(base + p.first as u16), p.len)
     };
-    let mut trial = inst.clone();
-    for o in trial.dsts.iter_mut().chain(&mut trial.srcs) {
-        if let Opnd::V(p) = *o {
-            *o = Opnd::P(stand_in(p));
-        }
-    }
-    let lowered = emit::lower_inst(&trial, |_| 0).ok_or(NoWay::Generic)?;
+    let lowered = emit::lower_with(inst, |_| 0, |p| Some(stand_in(p))).ok_or(NoWay::Generic)?;
     barewave_isa::encoded_size(f.target, &lowered).map(|_| ()).map_err(NoWay::from)
 }
