@@ -77,7 +77,7 @@ fn paced(w: Trace, paces: &[Option<u32>]) -> Trace {
         next = s.at;
     }
     out.steps.extend_from_slice(&w.steps[next as usize..]);
-    Trace { accesses: w.accesses, fetches: w.fetches, unseen: w.unseen, ..out }
+    Trace { accesses: w.accesses, fetches: w.fetches, unseen: w.unseen, unseen_work: w.unseen_work, ..out }
 }
 
 /// Leaves out entries like those before them.

@@ -427,19 +427,19 @@ fn approximations(groups: &[Group], decided: bool) -> Vec<String> {
         out.push("a loop ends when vector instructions say so: it has as many rounds as with the data at hand".into());
     }
     let Some((first, others)) = groups.split_first() else { return out };
-    let own = first.executed.max(1.0);
-    let shares = others.iter().map(|g| g.executed / own);
+    let own = first.work.max(1.0);
+    let shares = others.iter().map(|g| g.work / own);
     let (least, most) = shares.fold((1.0f64, 1.0f64), |(a, b), s| (a.min(s), b.max(s)));
     if least < 1.0 - ALIKE || most > 1.0 + ALIKE {
         out.push(format!(
-            "workgroups count by the instructions that they execute; {} beside the first one execute {least:.2} to {most:.2} times as many",
+            "workgroups count by the clocks of the instructions that they execute; {} beside the first one have {least:.2} to {most:.2} times as many",
             others.len()
         ));
     }
     out
 }
 
-/// What workgroups execute over what the first one does.
+/// The clocks of what workgroups execute over those of what the first one does.
 struct Worth {
     mean: f64,
     most: f64,
@@ -448,7 +448,7 @@ struct Worth {
 fn worth(groups: &[Group]) -> Worth {
     let mut out = Worth { mean: 1.0, most: 1.0 };
     for axis in [0, 1] {
-        let values: Vec<(u32, f64)> = on_axis(groups, axis).iter().map(|g| (g.workgroup[axis], g.executed)).collect();
+        let values: Vec<(u32, f64)> = on_axis(groups, axis).iter().map(|g| (g.workgroup[axis], g.work)).collect();
         out.mean *= memory::along(&values);
         let first = values.first().map_or(1.0, |v| v.1).max(1.0);
         out.most *= values.iter().map(|v| v.1 / first).fold(1.0, f64::max);

@@ -397,6 +397,7 @@ pub fn place(chip: &Chip, instrs: &[Instr], waves: &[Trace], served: &Served, fi
             skips: w.skips.clone(),
             fetches: w.fetches.clone(),
             unseen: w.unseen,
+            unseen_work: w.unseen_work,
         })
         .collect();
     for step in 0..longest {
