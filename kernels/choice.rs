@@ -169,13 +169,18 @@ pub(super) struct Ending {
 
 impl Ending {
     /// Of a tile's operands.
-    pub fn of(tile: &Tile, e: &Extents) -> Ending {
+    pub fn of(target: Target, tile: &Tile, e: &Extents) -> Ending {
         let mut ending = Ending::default();
+        // What does not see the end takes lines of words as if they were whole loads. Who gathers knows where the depth ends by other means.
+        let gathers = e.gathered.is_some();
+        let whole = Extents { k: if gathers { e.k } else { e.k.next_multiple_of(tile.k as usize) }, ..*e };
+        let asked = if gathers { 0 } else { matmul::asked(target, tile, e.k) };
         for o in [0, 1].into_iter().filter(|o| !tile.is_transposed(*o)) {
-            let [within, to_the_end] = [e.loads[o].within, e.loads[o].to_the_end].map(|most| tile.loads(e, o, most));
+            let within = tile.loads(&whole, o, e.loads[o].within);
+            let to_the_end = tile.loads(e, o, e.loads[o].to_the_end);
             let more = to_the_end.saturating_sub(within);
             let (deep, width) = [(e.deep.0, tile.m), (e.deep.1, tile.n)][o];
-            ending.clocks += f64::from(more * matmul::LOAD);
+            ending.clocks += f64::from(more * matmul::LOAD + to_the_end * asked);
             ending.lines += f64::from(if deep { loader::lines_asked(tile, width, more) } else { 0 });
         }
         ending

@@ -18,6 +18,7 @@ use crate::graph::fused::{Scaled, Sparse, StepKind};
 use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
+use barewave_isa::Target;
 
 /// The product's extents.
 pub(super) fn extents(cx: &Cx) -> Extents {
@@ -182,6 +183,15 @@ const ASKED_IN_SHADOW: u32 = 2;
 pub(super) const REST: u32 = 2000;
 pub(super) const FURTHER: u32 = 600;
 
+/// What each load of a round takes for asking whether the end of a depth is before it.
+pub(super) fn asked(target: Target, tile: &Tile, depth: usize) -> u32 {
+    match tile.form {
+        _ if depth.is_multiple_of(tile.k as usize) => 0,
+        Form::Matrix(_) if choice::has_matrix_shadow(target) => ASKED_IN_SHADOW,
+        _ => ASKED,
+    }
+}
+
 /// How a depth is read. Loads of whole rounds need not ask where it ends, and take what lies together wherever lines begin: they do
 /// not reach its end. What is left over of lines along the depth is read with as much in front of it as fills a tile, in one round, and what
 /// was summed already counts as zero; where all lines lie along the width as these allow, in rounds of the least depth.
@@ -196,8 +206,11 @@ struct Rest {
 }
 
 impl Rest {
-    /// None where the end is no hindrance that is worth it.
+    /// None where the end is no hindrance that is worth it, and in equal shares: a rest has its own depth.
     fn of(cx: &Cx, operands: &[Operand; 2], (tile, split): (&Tile, &Split), depth: usize) -> Option<Rest> {
+        if split.shares.is_some() {
+            return None;
+        }
         let hindered = operands.each_ref().map(|o| !o.is_word_aligned(cx, elements(tile), depth));
         let each = tile.k as usize;
         // A last line may be cut by the operand's end, where lines lie along the width.
@@ -213,14 +226,7 @@ impl Rest {
             _ => *tile,
         };
         let span = (rest as u32).next_multiple_of(shallow.k);
-        let shadow = matches!(tile.form, Form::Matrix(_)) && choice::has_matrix_shadow(cx.target);
-        let asked = if depth.is_multiple_of(each) {
-            0
-        } else if shadow {
-            ASKED_IN_SHADOW
-        } else {
-            ASKED
-        };
+        let asked = asked(cx.target, tile, depth);
         let of_a_line = choice::Machine::of(cx.target).of_a_line();
         let of = |(o, width): (&Operand, u32)| {
             let [now, then] =
@@ -257,7 +263,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         (_, Some(rows)) => rows.choose(cx, e).map(|(_, tile, split)| (tile, split)),
         _ => choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1),
     };
-    let (mut tile, mut split) = choose(&extents)?;
+    let (tile, split) = choose(&extents)?;
     let sparse = sparse(cx);
     let operand = |number: usize, along: (usize, usize)| match sparse {
         Some(s) if s.side == number => Ok(Operand::of_cells(cx, number)),
@@ -277,12 +283,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
             .try_into()
             .unwrap_or_default();
     }
-    let mut rest = Rest::of(cx, &operands, (&tile, &split), k);
-    // A rest has its own depth.
-    if split.shares.is_some() && rest.is_some() {
-        (tile, split) = choose(&Extents { shares: false, ..extents })?;
-        rest = Rest::of(cx, &operands, (&tile, &split), k);
-    }
+    let rest = Rest::of(cx, &operands, (&tile, &split), k);
     let split = match &rest {
         Some(rest) => split.of_depth(rest.before as u32, &tile),
         None => split,

@@ -405,7 +405,7 @@ impl MatrixForm {
             lds,
             behind: 0.0,
             bare,
-            ending: Ending::of(tile, e),
+            ending: Ending::of(target, tile, e),
             crowded: !machine.reaches(to_the_end, self.accumulated(target, tile)),
         }
     }

@@ -84,7 +84,7 @@ pub(super) fn candidates(
                 lds,
                 behind: 0.0,
                 bare: 0.0,
-                ending: Ending::of(&t, e),
+                ending: Ending::of(target, &t, e),
                 crowded: false,
             },
         )

@@ -165,6 +165,33 @@ fn whole_tiles_behind_shares() {
     assert!(found > if all_cases() { 12 } else { 2 }, "{found} ways");
 }
 
+/// Depths that end within a round, of lines that begin anywhere: no rest is left over for a round of its own, as parts of a depth have it.
+#[test]
+fn depths_that_end_within_a_round() {
+    let mut found = 0;
+    for (i, (target, dtype, m, n, k)) in [
+        ("gfx900", DType::F32, 203, 197, 1_001),
+        ("gfx906", DType::F16, 136, 200, 2_501),
+        ("gfx908", DType::F32, 261, 197, 2_001),
+        ("gfx908", DType::F16, 264, 136, 2_627),
+        ("gfx90a", DType::F32, 261, 197, 2_003),
+        ("gfx942", DType::F32, 261, 197, 4_001),
+        ("gfx942", DType::F16, 264, 136, 5_251),
+        ("gfx1030", DType::F32, 197, 203, 1_333),
+        ("gfx1030", DType::I8, 136, 136, 1_901),
+        ("gfx1100", DType::F32, 261, 197, 1_001),
+        ("gfx1201", DType::F32, 197, 133, 1_427),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        if drawn(&format!("end within a round {target} {dtype}")) {
+            found += check(target, dtype, [1, m, n, k], [[false, false], [false, true], [true, false]][i % 3]);
+        }
+    }
+    assert!(found > if all_cases() { 10 } else { 2 }, "{found} ways");
+}
+
 /// Many parts of a long depth are added in groups first, the last of which may have fewer.
 #[test]
 fn many_parts_in_groups() {
