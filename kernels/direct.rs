@@ -138,7 +138,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
                 _ => (&cx.step.output.view, cx.dtype(Arg::Output)),
             };
             let mut at = address::offset(&mut w.b, view, t.size(), &all);
-            let mask = match (within, inside.filter(|_| arg == Arg::Output)) {
+            let mask = match (within, inside.filter(|_| epilogue::has_ends(cx, arg))) {
                 (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
                 (p, q) => p.or(q),
             };

@@ -23,6 +23,15 @@ pub(super) fn operands(cx: &Cx) -> Vec<usize> {
     list
 }
 
+/// An access may not go beyond the results: what is written, and what is read from the tensor that is written, where another
+/// workitem may be writing just then. Other operands are read there, and what comes of it is not stored.
+pub(super) fn has_ends(cx: &Cx, arg: Arg) -> bool {
+    match arg {
+        Arg::Input(i) => cx.step.inputs[i].tensor == cx.step.output.tensor,
+        _ => arg == Arg::Output,
+    }
+}
+
 /// Clocks of a SIMD for the expression of a wave's values, of which each lane has one: an instruction for each sum and product. Other
 /// expressions are written down, and their instructions counted.
 pub(super) fn clocks(cx: &Cx) -> f64 {

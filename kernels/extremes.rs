@@ -47,7 +47,7 @@ pub(super) fn lower(cx: &Cx, kind: &Extremes) -> Res<Vec<Kernel>> {
         let element = w.b.scalar(i);
         epilogue::finish(&mut w, cx, value, |w, arg| {
             let at = part_offset(w, cx.view(arg), cx.dtype(arg).size(), 0..1, element, true);
-            Ok(if arg == Arg::Output { lines.mask_result(w, at) } else { at })
+            Ok(if epilogue::has_ends(cx, arg) { lines.mask_result(w, at) } else { at })
         })?;
     }
     Ok(vec![joint.end(w, &lines, 2 * n as u64)])

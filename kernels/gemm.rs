@@ -514,7 +514,7 @@ fn store_tile(
         for (coords, inside) in &col_coords {
             let o = super::address::offset_of_dims(&mut w.b, &inner[k], size, coords, 0..dims.len(), false);
             cols.push(match (o.reg, inside) {
-                (reg, Some(mask)) if arg == Arg::Output => {
+                (reg, Some(mask)) if epilogue::has_ends(cx, arg) => {
                     let reg = reg.unwrap_or_else(|| w.b.to_vector(0u32));
                     Some(w.b.guard(*mask, reg))
                 }
@@ -586,7 +586,7 @@ fn store_row(
         } else if let Some(r) = reg {
             reg = Some(w.b.add(r, shift));
         }
-        if let (Some(mask), Arg::Output) = (inside, p.arg) {
+        if let Some(mask) = inside.filter(|_| epilogue::has_ends(cx, p.arg)) {
             let r = reg.unwrap_or_else(|| w.b.to_vector(0u32));
             let out = w.b.to_vector(ROW_OUT);
             reg = Some(w.b.select(mask, r, out));

@@ -525,7 +525,7 @@ impl Reduction<'_> {
         epilogue::finish(w, cx, value, |w, arg| {
             let view = cx.view(arg);
             let at = part_offset(w, view, cx.dtype(arg).size(), 0..view.rank(), line, true);
-            Ok(if arg == Arg::Output { self.lines.mask_result(w, at) } else { at })
+            Ok(if epilogue::has_ends(cx, arg) { self.lines.mask_result(w, at) } else { at })
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What becomes of typical patterns: how many kernels, and what they look like.
 
 use crate::support::build::{Builder, float, int, ints, text};
+use crate::support::{apart, device};
 use barewave::graph::fused::{Conv, FusedGraph, Role, StepKind};
 use barewave::graph::{self, Error, Options, plan};
 use barewave::onnx::{Attribute, Dim, Model};
@@ -336,4 +337,29 @@ fn outputs_without_computation_are_copied() {
     let g = fuse(&b);
     assert_eq!(kinds(&g), ["pointwise"; 4]);
     assert!(g.outputs.iter().enumerate().all(|(i, &o)| g.tensor(o).role == Role::Output(i)));
+}
+
+/// A product stands in a part of the result of a concatenation, and an epilogue that writes another part of it reads it there: of rows
+/// and columns beyond the results nothing is read, which another wave may be writing.
+#[test]
+fn what_is_read_beside_what_is_written_ends_with_it() {
+    for (rows, target) in [(8, "gfx942"), (21, "gfx90a"), (8, "gfx908"), (5, "gfx1100"), (8, "gfx803")] {
+        let mut b = Builder::new(17, 3);
+        let (x, scale) = (b.input(&[1, rows, 3]), b.input(&[1, rows, 5]));
+        let (v, w) = (b.weight(&[3, 5]), b.weight(&[3, 5]));
+        let first = b.node("MatMul", &[&x, &v], &[]);
+        let second = b.node("MatMul", &[&x, &w], &[]);
+        let scaled = b.node("Mul", &[&first, &scale], &[]);
+        let gated = b.node("Mul", &[&scaled, &second], &[]);
+        let y = b.node("Concat", &[&gated, &first], &[("axis", int(2))]);
+        b.output(&y);
+        let g = fuse(&b);
+        assert_eq!(kinds(&g), ["matmul", "matmul"]);
+        let reads_own = |s: &barewave::graph::fused::Step| s.inputs.iter().any(|a| a.tensor == s.output.tensor);
+        assert!(g.steps.iter().any(reads_own));
+        let got = device::run(&g, &b.inputs, target, true).unwrap_or_else(|e| panic!("{target}: {e}")).0.remove(0);
+        let want = apart::outputs(&b.model, &b.inputs).unwrap().remove(0);
+        let far = got.to_f64().iter().zip(want.to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(far < 1e-5, "{target}: {far}");
+    }
 }

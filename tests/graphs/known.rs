@@ -68,3 +68,15 @@ fn integers_beyond_the_signed_ones() {
     let to = int(DType::F64.to_onnx().into());
     assert_eq!(both("Cast", &[x], &[("to", to)]).to_f64(), [0.0, 7.0, 2f64.powi(63), 2f64.powi(64)]);
 }
+
+/// Sums of integers wrap, their means are what they are.
+#[test]
+fn means_of_integers_whose_sum_is_beyond_their_type() {
+    for t in [DType::I32, DType::U32] {
+        let most = if t == DType::I32 { i64::from(i32::MAX) } else { i64::from(u32::MAX) };
+        for (list, mean) in [([most, most - 4, most - 5], most - 3), ([most, 0, 1], most / 3)] {
+            let got = both("ReduceMean", &[HostTensor::from_ints(t, &[3], &list)], &[("keepdims", int(0))]);
+            assert_eq!(got.to_i64(), [mean], "{t}");
+        }
+    }
+}

@@ -520,9 +520,17 @@ fn products_of_nothing_are_zero() {
     let y = b.node("Gemm", &[&rows, &w, &c], &[]);
     let z = b.node("Gemm", &[&none, &empty, &c], &[("beta", float(2.0))]);
     let q = b.node("Conv", &[&pictures, &kernel], &[]);
-    [&y, &z, &q].iter().for_each(|o| b.output(o));
+    let larger = b.weight(&[3, 2, 3, 3]);
+    let r = b.node("ConvTranspose", &[&pictures, &larger], &[]);
+    [&y, &z, &q, &r].iter().for_each(|o| b.output(o));
+    for [left, right] in [[&rows, &w], [&none, &empty]] {
+        let product = b.node("com.microsoft.FusedMatMul", &[left, right], &[("alpha", float(2.0))]);
+        b.output(&product);
+    }
     let got = outputs(&b, "nothing", 0.0);
     let twice: Vec<f64> = b.model.graph.initializers[&c].to_f64().iter().map(|v| v * 2.0).collect();
+    assert_eq!((got[3].shape(), got[4].shape()), (&[0, 2, 10, 10][..], &[0, 3][..]));
+    assert_eq!((got[5].shape(), got[5].to_f64()), (&[2, 3][..], vec![0.0; 6]));
     assert_eq!((got[0].shape(), got[1].to_f64(), got[2].shape()), (&[0, 3][..], twice.repeat(2), &[0, 5, 6, 6][..]));
 }
 

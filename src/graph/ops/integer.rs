@@ -380,11 +380,17 @@ pub(super) fn rows(cx: &mut Lowering<'_>) -> Res<()> {
 /// one row (left) or one column (right), which the result then lacks.
 pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let alpha = cx.float("alpha", 1.0)?;
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
+        let (dtype, shape) = (cx.dtype(a), cx.result(0));
+        cx.set(0, splat(dtype, &shape, Scalar::of(dtype, 0.0)));
+        return Ok(());
+    }
     let mut factors = Vec::new();
     for (i, (name, batch)) in FLIPS.into_iter().enumerate() {
         let v = cx.input(i)?;
         let r = cx.rank(v);
-        if r == 0 || cx.shape(v).contains(&0) {
+        if r == 0 {
             return Err(Reason::Shape(format!("input {i} has shape {:?}; a matrix is needed", cx.shape(v))));
         }
         let order = factor_order(r, cx.int(name, 0)? != 0, cx.int(batch, 0)? != 0);

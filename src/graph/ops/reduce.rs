@@ -203,10 +203,16 @@ pub(super) fn sum(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn mean(cx: &mut Lowering<'_>) -> Res<()> {
-    simple(cx, ReduceOp::Sum, 0.0, same, |e, v, n| {
+    let divided = |e: &mut Expr, v: Val, n: usize| {
         let n = e.constant(e.type_of(v), n as f64);
         e.binary(Binary::Div, v, n)
-    })
+    };
+    let dtype = cx.dtype(cx.input(0)?);
+    // A mean is in the range of its elements where their sum is not.
+    if dtype.is_int() && dtype.bits() < 64 {
+        return simple_in(cx, ReduceOp::Sum, (0.0, DType::I64), same, divided);
+    }
+    simple(cx, ReduceOp::Sum, 0.0, same, divided)
 }
 
 pub(super) fn max(cx: &mut Lowering<'_>) -> Res<()> {

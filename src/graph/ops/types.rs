@@ -1,7 +1,8 @@
 //! What operators take: how many inputs, which types these may have, and which have one in common.
 //!
 //! An operator's row in [`OPERATORS`](super::OPERATORS) has a word for each input, in ONNX's order. The word's first letter says what the type may be ([`Kind`]),
-//! an upper-case letter behind it which other inputs have the same one, and a star that any number of inputs is like it. What some version of the operator takes
+//! an upper-case letter behind it which other inputs have the same one, and a star that any number of inputs is like it (with a letter none of
+//! them may be left out). What some version of the operator takes
 //! passes, so that models of any opset do: inputs share a letter where all versions want one type of them. Source: ONNX's type constraints of each operator, all
 //! versions. Rules and lowering rest on it: nothing else tells a model whose types do not fit.
 
@@ -78,7 +79,7 @@ impl Kind {
     }
 }
 
-/// Fails where an operator has more inputs than its `words`, or one has a type, as far as that is known, that the word does not take, or another one than those
+/// Fails where an operator has more inputs than its `words` or lacks one of many that are alike, or one has a type, as far as that is known, that the word does not take, or another one than those
 /// it has to be like.
 pub(super) fn check<V>(op: &str, words: &str, inputs: &[Option<V>], dtype: impl Fn(&V) -> Option<DType>) -> Res<()> {
     let mut words = words.split_ascii_whitespace().peekable();
@@ -90,6 +91,8 @@ pub(super) fn check<V>(op: &str, words: &str, inputs: &[Option<V>], dtype: impl 
         };
         if !word.ends_with(b"*") {
             words.next();
+        } else if input.is_none() && word.len() > 2 {
+            return Err(Reason::MissingInput(i));
         }
         let Some(dtype) = input.as_ref().and_then(&dtype) else { continue };
         let kind = Kind::of(word[0]);
@@ -164,6 +167,11 @@ mod tests {
         assert!(e.contains("input 0 is i64, Conv takes f16, bf16, f32 or f64"), "{e}");
         assert!(of("Concat", &[f, f, f, l]).unwrap_err().contains("input 3 i64"));
         assert!(of("Loop", &[l, none, f, l, f]).is_ok());
+        // Of what is put together or added up nothing is left out in silence.
+        for op in ["Concat", "Sum", "Max"] {
+            let e = of(op, &[f, none, f]).unwrap_err();
+            assert!(e.contains("input 1"), "{op}: {e}");
+        }
         // What is computed with has 8 bits at least, and floats 16.
         for (op, n) in [("Add", 2), ("Abs", 1), ("ReduceSum", 1), ("Max", 3)] {
             for small in [DType::F8E4M3, DType::F4E2M1, DType::I4, DType::U2] {
