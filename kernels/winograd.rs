@@ -102,15 +102,15 @@ impl Transformed {
         self.pitch() * size_of::<f32>()
     }
 
-    /// Transforms the weights, which begin at element `offset`, for the lines from `first` on that `out` holds.
-    pub(super) fn fill(&self, data: &HostTensor, offset: usize, first: usize, out: &mut [u8]) {
+    /// Transforms the weights, which begin at element `offset`, for the lines from `start` on that `out` holds.
+    pub(super) fn fill(&self, data: &HostTensor, offset: usize, start: usize, out: &mut [u8]) {
         let [channels, inputs] = self.channels;
         let (used, products) = (inputs.min(self.lines), PRODUCTS as usize);
         let fill = data.fill().map(|element| [*element.first_chunk().unwrap_or(&[0; 4]); 9]);
         let weights: &[[u8; 4]] = if fill.is_some() { &[] } else { data.bytes()[offset * 4..].as_chunks().0 };
         let weights: &[[[u8; 4]; 9]] = weights.as_chunks().0;
         // In parts of a block, whose elements of one product are neighbours.
-        for (line, out) in (first..).zip(out.chunks_mut(self.line())) {
+        for (line, out) in (start..).zip(out.chunks_mut(self.line())) {
             for (block, out) in out.chunks_mut(self.block * products * 4).enumerate() {
                 for first in (0..self.block).step_by(ABREAST) {
                     let many = ABREAST.min(self.block - first);

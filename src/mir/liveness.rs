@@ -89,6 +89,7 @@ impl Units {
 
 /// Calls `f` with every virtual register part that the instruction reads.
 pub fn for_each_use(inst: &MInst, target: Target, mut f: impl FnMut(Part)) {
+    // What [`MInst::uses`] gives, as loops: its chain of iterators here costs a compile 5% more instructions.
     for o in &inst.srcs {
         if let Opnd::V(p) = *o {
             f(p);
