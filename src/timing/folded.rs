@@ -67,13 +67,8 @@ fn paced(w: Trace, paces: &[Option<u32>]) -> Trace {
         let (kept, left) = if pace.is_some() { (length, s.rounds.max(1) - 1) } else { (s.at - s.from, 0) };
         out.steps.extend_from_slice(&w.steps[next as usize..(s.from + kept) as usize]);
         let from = before + (s.from - next);
-        let touching = if pace.is_some() {
-            from..from + kept
-        } else {
-            before + (s.touching.start - next)..before + (s.touching.end - next)
-        };
         let (rounds, times) = (s.rounds - left, s.times + u64::from(left));
-        out.skips.push(Skip { at: from + kept, from, rounds, times, touching, pace: *pace });
+        out.skips.push(Skip { at: from + kept, from, rounds, times, pace: *pace });
         next = s.at;
     }
     out.steps.extend_from_slice(&w.steps[next as usize..]);
@@ -143,10 +138,9 @@ fn without(w: Trace, runs: &[Range<usize>]) -> Trace {
         for n in loops {
             let s = &w.skips[n];
             places[n] = out.skips.len() as u32;
-            let touching = moved(s.touching.start)..moved(s.touching.end);
             // An entry that others are like is the first one of its kind, and kept.
             let pace = s.pace.map(|of| places[of as usize]);
-            out.skips.push(Skip { at: moved(s.at), from: moved(s.from), touching, pace, ..s.clone() });
+            out.skips.push(Skip { at: moved(s.at), from: moved(s.from), pace, ..s.clone() });
         }
     };
     let mut next = 0;
@@ -155,7 +149,7 @@ fn without(w: Trace, runs: &[Range<usize>]) -> Trace {
         take(&mut out, next..kept, w.skips[kept - 1].at);
         let at = out.steps.len() as u32;
         let from = at - entry(&w, r.start).len() as u32;
-        out.skips.push(Skip { at, from, rounds: 1, times: (r.len() - KEPT) as u64, touching: at..at, pace: None });
+        out.skips.push(Skip { at, from, rounds: 1, times: (r.len() - KEPT) as u64, pace: None });
         next = r.end;
     }
     take(&mut out, next..w.skips.len(), w.steps.len() as u32);
@@ -176,7 +170,7 @@ mod tests {
             out.steps.extend(std::iter::repeat_n(step(0), *adds));
             let from = out.steps.len() as u32;
             out.steps.extend([step(0), step(1)]);
-            out.skips.push(Skip { at: from + 2, from, rounds: 1, times: 10, touching: from..from + 2, pace: None });
+            out.skips.push(Skip { at: from + 2, from, rounds: 1, times: 10, pace: None });
         }
         out
     }
@@ -208,8 +202,8 @@ mod tests {
                 let from = at + lead;
                 let steps = (0..lead + 4 * round).map(|n| step(u32::from(n >= lead && (n - lead) % round == 0)));
                 out.steps.extend(steps);
-                let (at, touching) = (from + 4 * round, from..from + 4 * round);
-                out.skips.push(Skip { at, from, rounds: 4, times: 10, touching, pace: None });
+                let at = from + 4 * round;
+                out.skips.push(Skip { at, from, rounds: 4, times: 10, pace: None });
             }
             out
         };

@@ -112,7 +112,7 @@ impl Recent {
 fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
     let mut out = Touched::default();
     let mut caches = Recent::both(chip);
-    let weights: Vec<Vec<f64>> = waves.iter().map(|w| w.touches().collect()).collect();
+    let weights: Vec<Vec<f64>> = waves.iter().map(|w| w.weights().collect()).collect();
     let longest = waves.iter().map(|w| w.steps.len()).max().unwrap_or(0);
     // Waves side by side, as barriers keep them.
     for step in 0..longest {
@@ -124,9 +124,6 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
             }
             let cache = &mut caches[usize::from(instr.unit == Unit::Smem)];
             let weight = weights[w][step];
-            if weight == 0.0 {
-                continue;
-            }
             if a.store {
                 out.store_requests += weight * a.lines.len() as f64;
                 for &line in &a.lines {

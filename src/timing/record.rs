@@ -70,11 +70,15 @@ pub struct Skip {
     pub rounds: u32,
     /// How many rounds are missing.
     pub times: u64,
-    /// Steps of the rounds whose cache lines stand for those of all rounds behind them, the missing ones included: each time that a
-    /// loop is entered the same ones, so that what it touches again is known for that.
-    pub touching: Range<u32>,
     /// Number of rounds left out before them, of the same trace, whose pace they go on at; else it is that of the recorded ones.
     pub pace: Option<u32>,
+}
+
+impl Skip {
+    /// Steps of a recorded round.
+    pub fn round(&self) -> u32 {
+        (self.at - self.from) / self.rounds.max(1)
+    }
 }
 
 /// A line of code that is not in the instruction cache when it is first asked for.
@@ -106,39 +110,24 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Steps between which nothing changes in what left-out rounds ask of them: `of` tells where something may.
-    fn pieces(&self, of: impl Fn(&Skip) -> [u32; 3]) -> Vec<(Range<u32>, f64)> {
+    /// How often steps stand for executed instructions, left-out rounds included, by the pieces in which that is the same.
+    fn weighted(&self) -> Vec<(Range<u32>, f64)> {
         let mut ends = vec![0, self.steps.len() as u32];
-        ends.extend(self.skips.iter().flat_map(of));
+        ends.extend(self.skips.iter().flat_map(|s| [s.from, s.at]));
         ends.sort_unstable();
         ends.dedup();
-        ends.windows(2).map(|w| (w[0]..w[1], 1.0)).collect()
-    }
-
-    fn weighted(&self) -> Vec<(Range<u32>, f64)> {
-        let mut out = self.pieces(|s| [s.from, s.at, s.at]);
+        let mut out: Vec<_> = ends.windows(2).map(|w| (w[0]..w[1], 1.0)).collect();
         for s in &self.skips {
             let more = s.times as f64 / f64::from(s.rounds.max(1));
-            within(&mut out, s.from..s.at).for_each(|w| *w += *w * more);
+            let within = out.iter_mut().filter(|(p, _)| s.from <= p.start && p.end <= s.at);
+            within.for_each(|(_, w)| *w += *w * more);
         }
         out
     }
 
     /// How often each step stands for an executed instruction, left-out rounds included.
     pub fn weights(&self) -> impl Iterator<Item = f64> + use<> {
-        each(self.weighted())
-    }
-
-    /// How often the cache lines of each step's access stand for those of an executed instruction; 0 where others do.
-    pub fn touches(&self) -> impl Iterator<Item = f64> + use<> {
-        let mut out = self.pieces(|s| [s.touching.start, s.touching.end, s.at]);
-        for s in &self.skips {
-            let later = f64::from(s.at - s.touching.end) / f64::from(s.at - s.from).max(1.0);
-            let more = s.times as f64 / f64::from(s.rounds.max(1)) + later;
-            within(&mut out, s.touching.clone()).for_each(|w| *w += more);
-            within(&mut out, s.touching.end..s.at).for_each(|w| *w = 0.0);
-        }
-        each(out)
+        self.weighted().into_iter().flat_map(|(steps, w)| std::iter::repeat_n(w, steps.len()))
     }
 
     /// Instructions executed.
@@ -165,7 +154,7 @@ impl Trace {
         let all = self.accesses.len() as u32;
         let at = |step: u32| before.get(step as usize).copied().unwrap_or(all);
         for s in &mut self.skips {
-            (s.at, s.from, s.touching) = (at(s.at), at(s.from), at(s.touching.start)..at(s.touching.end));
+            (s.at, s.from) = (at(s.at), at(s.from));
         }
         let steps = self.steps.iter().filter(|s| s.access.is_some()).copied().collect();
         let mut memory = std::mem::replace(&mut self.steps, steps);
@@ -176,23 +165,12 @@ impl Trace {
     }
 }
 
-/// What belongs to pieces within some steps, at the ends of which pieces end.
-fn within(pieces: &mut [(Range<u32>, f64)], steps: Range<u32>) -> impl Iterator<Item = &mut f64> {
-    pieces.iter_mut().filter(move |(p, _)| steps.start <= p.start && p.end <= steps.end).map(|(_, w)| w)
-}
-
-fn each(pieces: Vec<(Range<u32>, f64)>) -> impl Iterator<Item = f64> {
-    pieces.into_iter().flat_map(|(steps, w)| std::iter::repeat_n(w, steps.len()))
-}
-
 /// Equal rounds in a row after which a loop is cut short.
 const STEADY: usize = 4;
-/// Rounds whose mean stands for the ones left out are a multiple of these, and have so many instructions together at least: waves
-/// are simulated side by side only as long as they are recorded, and those that share a matrix unit take turns for some rounds before their pace is
-/// what it stays (of 111 products on nine targets a tenth differed by more than 1.8% from all rounds with a quarter of these instructions, by 0.5% with
-/// them). A round may take a quarter of a cache line: four of them have as many new lines wherever they begin.
+/// Rounds that stand for the ones left out are a multiple of these, and have so many instructions together at least. A round may take a quarter of a
+/// cache line: four of them have as many new lines wherever they begin.
 const ROUNDS: usize = 4;
-const WINDOW: usize = 1024;
+const WINDOW: usize = 256;
 /// Steps of a wave that are recorded at most; beyond it the launch is too irregular for this model.
 pub const MOST_STEPS: usize = 1 << 20;
 
@@ -221,7 +199,6 @@ struct Skipping {
     /// First step of the rounds that stand for the others, and how many these are.
     from: usize,
     recorded: u32,
-    touching: Range<u32>,
 }
 
 #[derive(Default)]
@@ -230,8 +207,6 @@ struct Recorded {
     /// Number in the program of each step's instruction.
     indices: Vec<usize>,
     loops: Vec<Loop>,
-    /// Rounds of loops that were cut short, by numbers of their instructions.
-    cut: Vec<Vec<usize>>,
     skipping: Option<Skipping>,
     previous: Option<usize>,
     /// Instructions that were recorded before they are executed.
@@ -263,13 +238,11 @@ impl Group {
         for w in &waves {
             executed += w.executed();
             work += w.work(instrs);
-            for ((s, weight), touches) in w.steps.iter().zip(w.weights()).zip(w.touches()) {
+            for (s, weight) in w.steps.iter().zip(w.weights()) {
                 let Some(a) = s.access.filter(|_| instrs[s.instr as usize].moves_data) else { continue };
                 let a = &w.accesses[a as usize];
                 requested += weight * a.lines.len() as f64;
-                if touches > 0.0 {
-                    lines[usize::from(a.store)].extend(&a.lines);
-                }
+                lines[usize::from(a.store)].extend(&a.lines);
             }
         }
         Group { workgroup, waves: waves.into(), lines: lines.into(), requested, executed, work }
@@ -292,8 +265,6 @@ pub struct Recorder<'a> {
     current: Vec<Recorded>,
     /// Memory for the next workgroup's steps and their numbers.
     spare: Vec<(Vec<Step>, Vec<usize>)>,
-    /// Rounds of loops that were cut short in the first workgroup, by wave.
-    cut: Vec<Vec<Vec<usize>>>,
     /// Clocks of accesses to LDS by their pattern.
     patterns: lds::Patterns,
     at: [u32; 3],
@@ -331,7 +302,6 @@ impl<'a> Recorder<'a> {
             touched: Vec::new(),
             current: Vec::new(),
             spare: Vec::new(),
-            cut: Vec::new(),
             patterns: lds::Patterns::default(),
             at: [0; 3],
             groups: Vec::new(),
@@ -368,9 +338,6 @@ impl<'a> Recorder<'a> {
                     if self.groups.is_empty() { (r.trace, Vec::new()) } else { r.trace.thinned(&self.instrs) };
                 self.spare.push((memory, r.indices));
                 waves.push(trace);
-                if self.groups.is_empty() {
-                    self.cut.push(r.cut);
-                }
             }
             if self.groups.is_empty() {
                 // Conflicts in LDS need not be seen in the others.
@@ -497,31 +464,18 @@ fn close(r: &mut Recorded) {
         && s.times > 0
     {
         let at = r.trace.steps.len() as u32;
-        r.trace.skips.push(Skip {
-            at,
-            from: s.from as u32,
-            rounds: s.recorded,
-            times: s.times,
-            touching: s.touching,
-            pace: None,
-        });
+        r.trace.skips.push(Skip { at, from: s.from as u32, rounds: s.recorded, times: s.times, pace: None });
     }
 }
 
-/// How many of a loop's last rounds stand for those to come, when its last rounds were the same and there are enough of
-/// them; else nothing. Of a loop that was cut short before, in an earlier round of one around it or in the first workgroup, a single round comes
-/// before these.
-fn steady(rounds: &[usize], indices: &[usize], cut: &[Vec<usize>]) -> Option<usize> {
-    let n = rounds.len();
-    if n <= STEADY {
-        return None;
-    }
+/// How many of a loop's last rounds stand for those to come, when these were the same and there are enough of them; else nothing.
+fn steady(rounds: &[usize], indices: &[usize]) -> Option<usize> {
+    let last = rounds.len().checked_sub(2)?;
     let round = |i: usize| &indices[rounds[i]..rounds[i + 1]];
-    let length = round(n - 2).len().max(1);
+    let length = round(last).len().max(1);
     let window = ROUNDS.max(WINDOW.div_ceil(length)).next_multiple_of(ROUNDS);
-    let known = cut.iter().any(|c| c == round(n - 2));
-    let enough = n > if known { window } else { STEADY.max(2 * window) };
-    (enough && (n - window.max(STEADY)..n - 1).all(|i| round(i) == round(n - 2))).then_some(window)
+    let same = window.max(STEADY);
+    (same <= last + 1 && (last + 1 - same..last).all(|i| round(i) == round(last))).then_some(window)
 }
 
 impl Observer for Recorder<'_> {
@@ -536,7 +490,6 @@ impl Observer for Recorder<'_> {
         let recorded = |wave: usize| {
             let mut out = Recorded::default();
             if let Some(w) = like.get(wave) {
-                out.cut = self.cut.get(wave).cloned().unwrap_or_default();
                 (out.trace.steps, out.indices) = self.spare.pop().unwrap_or_default();
                 out.trace.steps.reserve(w.steps.len());
                 out.indices.reserve(w.steps.len());
@@ -590,24 +543,15 @@ impl Observer for Recorder<'_> {
             let l = &r.loops[r.loops.len() - 1];
             let inside = r.trace.skips.last().is_some_and(|s| s.at as usize > l.rounds[0]);
             let goes_on = inside || self.loops == Loops::Whole;
-            if let (false, Some(window)) = (goes_on, steady(&l.rounds, &r.indices, &r.cut)) {
+            if let (false, Some(window)) = (goes_on, steady(&l.rounds, &r.indices)) {
                 let from = l.rounds[l.rounds.len() - 1 - window];
                 let last = r.indices[from..].iter().copied().max().unwrap_or(step.index);
                 let round = r.indices[l.rounds[l.rounds.len() - 2]..].to_vec();
                 let full = self.needs_vectors(step, last, &round);
                 let r = &mut self.current[wave];
-                let l = &r.loops[r.loops.len() - 1];
                 let rounds = observe::Loop { first: step.index, last, full };
                 // The round that begins here is the first one left out.
-                let (l, indices) = (&l.rounds, &r.indices);
-                // Those behind the first one, where they are like the others already.
-                let early = l.windows(2).take(window).all(|w| indices[w[0]..w[1]] == round);
-                let touching = if early { l[0]..l[window] } else { from..indices.len() };
-                let touching = touching.start as u32..touching.end as u32;
-                if !r.cut.contains(&round) {
-                    r.cut.push(round);
-                }
-                r.skipping = Some(Skipping { rounds, times: 1, from, recorded: window as u32, touching });
+                r.skipping = Some(Skipping { rounds, times: 1, from, recorded: window as u32 });
                 r.loops.clear();
                 return Verdict::Through(rounds);
             }
@@ -673,10 +617,10 @@ mod tests {
         let round = |n: u32| [step(None), step(Some(1 + n)), step(None), step(None)];
         steps.extend((0..4).flat_map(round));
         steps.push(step(None));
-        let skips = vec![Skip { at: 18, from: 10, rounds: 2, times: 10, touching: 2..10, pace: None }];
+        let skips = vec![Skip { at: 18, from: 10, rounds: 2, times: 10, pace: None }];
         let whole = Trace { steps, accesses: (0..5).map(access).collect(), skips, ..Trace::default() };
         let touched = |t: &Trace| -> Vec<(u32, f64)> {
-            t.steps.iter().zip(t.touches()).filter_map(|(s, w)| Some((s.access?, w))).collect()
+            t.steps.iter().zip(t.weights()).filter_map(|(s, w)| Some((s.access?, w))).collect()
         };
         let t = Target::GFX90A;
         let add = barewave_isa::parse(t, barewave_isa::Mode::of(t), "v_add_f32 v0, v1, v2").unwrap();

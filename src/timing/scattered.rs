@@ -109,10 +109,8 @@ impl Scattered {
         }
         let of = |g: &Group| -> BTreeMap<usize, BTreeSet<u64>> {
             let mut out: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
-            // Of loops the rounds that stand for all: workgroups may have been recorded for more of them, or fewer.
-            let steps =
-                g.waves.iter().flat_map(|w| w.steps.iter().zip(w.touches()).map(move |(s, times)| (w, s, times)));
-            for (w, s, _) in steps.filter(|(_, s, times)| *times > 0.0 && found.contains(&s.instr)) {
+            let steps = g.waves.iter().flat_map(|w| w.steps.iter().map(move |s| (w, s)));
+            for (w, s) in steps.filter(|(_, s)| found.contains(&s.instr)) {
                 for line in s.access.map_or(&[][..], |a| &w.accesses[a as usize].lines) {
                     out.entry(operands.of(*line)).or_default().insert(*line);
                 }

@@ -77,6 +77,10 @@ impl Outcome {
 /// Instructions that an older wave may be ahead of a younger one by priority, a power of two. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
+/// Instructions of further rounds of a loop that are simulated, behind those that were recorded and like them: their mean pace stands for the rest.
+/// Waves that share a matrix unit take turns for some rounds before their pace is what it stays. Of 248 products on eleven targets half are within 0.01%
+/// of what all rounds take, nine in ten within 0.7%; the worst are 4 and 5% off.
+const SETTLING: u32 = 1024;
 /// What executes instructions ([`Unit`]).
 const UNITS: usize = Unit::Internal as usize + 1;
 
@@ -103,7 +107,15 @@ struct Wave<'a> {
     last_scalar: Option<u64>,
     /// Completion times of what each counter counts, in order of issue, and whether it is memory.
     outstanding: [Vec<(u64, bool)>; COUNTERS],
+    /// When its last instruction was issued.
+    last: Option<u64>,
+    /// When each of its steps was issued, as if rounds that are simulated once more took no time but for the last ones; and what time these took.
     issued: Vec<Issued>,
+    behind: u64,
+    /// The loop whose recorded rounds are simulated again.
+    again: Option<Again>,
+    /// Instructions that it has issued.
+    progress: usize,
     extra: u64,
     /// What rounds that were left out have added.
     added: Vec<Added>,
@@ -121,7 +133,18 @@ struct Wave<'a> {
     priority: u8,
 }
 
-/// What rounds of a loop that were left out behind a step take.
+/// Rounds of a loop that are simulated like the recorded ones.
+#[derive(Clone)]
+struct Again {
+    /// How many there are to come.
+    left: u64,
+    /// What time was `behind` when they began.
+    behind: u64,
+    /// When they began.
+    since: u64,
+}
+
+/// What rounds of a loop that are not recorded take, behind a step.
 #[derive(Clone)]
 struct Added {
     at: u32,
@@ -189,6 +212,8 @@ struct Unitary<'a> {
     code: FxHashMap<u32, u64>,
     phases: Vec<Vec<Phase>>,
     alive: Vec<usize>,
+    /// Of each loop of a workgroup's waves that was cut short, how many more rounds are simulated.
+    more: Vec<Vec<u64>>,
     /// First workgroup that has no place yet.
     queued: usize,
     /// Clocks of each unit that it was busy with rounds that were left out.
@@ -363,7 +388,11 @@ impl<'a> Unitary<'a> {
                     last_vector: None,
                     last_scalar: None,
                     outstanding: Default::default(),
+                    last: None,
                     issued: Vec::with_capacity(trace.steps.len()),
+                    behind: 0,
+                    again: None,
+                    progress: 0,
                     extra: 0,
                     added: Vec::new(),
                     next_skip: 0,
@@ -382,6 +411,7 @@ impl<'a> Unitary<'a> {
             program,
             alive: what.groups.iter().chain(&what.queue).map(|g| g.len()).collect(),
             phases: vec![Vec::new(); what.groups.len() + what.queue.len()],
+            more: what.groups.iter().chain(&what.queue).map(|g| more_rounds(g)).collect(),
             queued: what.groups.len(),
             waves,
             simds: (0..simds).map(|n| Simd { port: n / 2, cu: n * what.cus / simds, ..Simd::default() }).collect(),
@@ -472,7 +502,7 @@ impl<'a> Unitary<'a> {
 
     /// What was found.
     fn outcome(self) -> Outcome {
-        let ended: Vec<u64> = self.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.at() + 1) + w.extra).collect();
+        let ended: Vec<u64> = self.waves.iter().map(|w| w.last.map_or(0, |at| at + 1) + w.extra).collect();
         let mut busy = self.busy_more;
         busy.iter_mut().zip(self.shared.busy).for_each(|(all, b)| *all += b as f64);
         // Rounds that were left out are counted at each wave's own pace, which together may promise more than a unit gives.
@@ -496,7 +526,7 @@ impl<'a> Unitary<'a> {
         let wave = &mut self.waves[w];
         (wave.own, wave.in_queue) = ((own.at, own.why), in_queue);
         let priority = u64::from(3 - wave.priority.min(3));
-        let order = priority << 62 | ((wave.at >> self.ahead) as u64) << 32 | w as u64;
+        let order = priority << 62 | ((wave.progress >> self.ahead) as u64) << 32 | w as u64;
         self.waiting[wave.simd].push(Waiting { own: own.at, path: instr.path, order });
     }
 
@@ -574,7 +604,7 @@ impl<'a> Unitary<'a> {
         let trace = wave.trace;
         let step = &trace.steps[wave.at];
         let access = step.access.map(|a| &trace.accesses[a as usize]);
-        let previous = wave.issued.last().map_or(t, |x| x.at() + clocks.turn);
+        let previous = wave.last.map_or(t, |at| at + clocks.turn);
         if t > previous {
             self.shared.stalls[why as usize] += t - previous;
         }
@@ -582,8 +612,8 @@ impl<'a> Unitary<'a> {
             true => self.shared.queue(s, wave, clocks, t),
             false => self.shared.occupy(s, i, clocks, t, access),
         };
-        wave.issued.push(Issued::new(t, if t > previous { why } else { Stall::None }));
-        wave.released = None;
+        wave.issued.push(Issued::new(t - wave.behind, if t > previous { why } else { Stall::None }));
+        (wave.last, wave.progress, wave.released) = (Some(t), wave.progress + 1, None);
         for r in i.written {
             let at = if r.late { t + clocks.valu_to_scalar } else { done };
             wave.ready[usize::from(r.register)] = Ready::new(at, i.unit);
@@ -614,7 +644,7 @@ impl<'a> Unitary<'a> {
         }
         wave.at += 1;
         wave.priority = i.priority.unwrap_or(wave.priority);
-        let (group, skips, more) = (wave.group, wave.at == wave.skip_at, wave.at < trace.steps.len());
+        let (group, skips) = (wave.group, wave.at == wave.skip_at);
         match i.path {
             Path::Smem | Path::Lds | Path::Vmem => self.find_free(simd, i.path),
             path => s.find_free(path, &self.shared),
@@ -625,6 +655,7 @@ impl<'a> Unitary<'a> {
         if skips {
             self.pass_skips(w);
         }
+        let more = self.waves[w].at < trace.steps.len();
         if !more {
             // The wave has ended: others may have waited only for it.
             self.alive[group] -= 1;
@@ -710,16 +741,28 @@ impl<'a> Unitary<'a> {
         }
     }
 
-    /// Adds the rounds of loops that the trace leaves out behind the step just issued.
+    /// Simulates some rounds of the loops that the trace leaves out behind the step just issued, and adds the rest.
     fn pass_skips(&mut self, w: usize) {
         let wave = &mut self.waves[w];
         while let Some(s) = wave.trace.skips.get(wave.next_skip).filter(|s| s.at as usize == wave.at) {
+            let last = wave.last.unwrap_or(0);
+            let more = self.more[wave.group][wave.next_skip];
+            let again = wave.again.get_or_insert(Again { left: more, behind: wave.behind, since: last });
+            if again.left > 0 {
+                let some = (again.left - 1) % u64::from(s.rounds) + 1;
+                again.left -= some;
+                wave.at -= some as usize * s.round() as usize;
+                wave.issued.truncate(wave.at);
+                wave.behind = last - wave.issued[wave.at - 1].at();
+                return;
+            }
+            let (simulated, hidden) = (last - again.since, wave.behind - again.behind);
+            wave.again = None;
             // From the end of the round before to the end of the last one.
             let before = (s.from as usize).saturating_sub(1);
-            let (first, last) = (wave.issued[before].at(), wave.issued[wave.at - 1].at());
+            let recorded = wave.issued[wave.at - 1].at().saturating_sub(wave.issued[before].at());
             let rounds = f64::from(s.rounds.max(1));
-            let more = s.times as f64 / rounds;
-            let mut added = Added { at: s.at, pace: 0.0, clocks: last.saturating_sub(first), busy: [0.0; UNITS] };
+            let mut added = Added { at: s.at, pace: 0.0, clocks: recorded, busy: [0.0; UNITS] };
             for step in &wave.trace.steps[s.from as usize..wave.at] {
                 let i = self.program.instr(step.instr);
                 let clocks =
@@ -732,16 +775,42 @@ impl<'a> Unitary<'a> {
                 added.busy.iter_mut().zip(inner.busy).for_each(|(a, b)| *a += b);
             }
             let known = s.pace.and_then(|n| wave.added.get(n as usize));
-            added.pace = known.map_or(added.clocks as f64 / rounds, |k| k.pace);
-            added.clocks = (added.pace * s.times as f64).round() as u64;
-            added.busy.iter_mut().for_each(|b| *b *= more);
-            wave.extra += added.clocks;
-            self.busy_more.iter_mut().zip(added.busy).for_each(|(a, b)| *a += b);
+            added.pace = match known {
+                Some(known) => known.pace,
+                None if more > 0 => simulated as f64 / more as f64,
+                None => added.clocks as f64 / rounds,
+            };
+            let left_out = s.times - more;
+            let extra = (added.pace * left_out as f64).round() as u64;
+            self.busy_more.iter_mut().zip(added.busy).for_each(|(all, b)| *all += b * left_out as f64 / rounds);
+            added.busy.iter_mut().for_each(|b| *b *= s.times as f64 / rounds);
+            added.clocks = extra + hidden;
+            wave.extra += extra;
             wave.added.push(added);
             wave.next_skip += 1;
         }
         wave.skip_at = wave.trace.skips.get(wave.next_skip).map_or(usize::MAX, |s| s.at as usize);
     }
+}
+
+/// Of each loop of a workgroup's waves that was cut short, how many rounds are simulated like the recorded ones, the same number for all waves: none
+/// where other loops are within, or another one's pace is known to be its own.
+fn more_rounds(group: &[Trace]) -> Vec<u64> {
+    let of = |w: &Trace, n: usize| {
+        let s = &w.skips[n];
+        let within = n > 0 && w.skips[n - 1].at > s.from;
+        let equal = s.from > 0 && s.round() > 0 && s.round() * s.rounds == s.at - s.from;
+        if s.pace.is_some() || within || !equal {
+            return 0;
+        }
+        // Behind another loop waves are at their pace already.
+        let before = if n > 0 { s.rounds } else { 0 };
+        let more = SETTLING.div_ceil(s.round()).next_multiple_of(s.rounds) - before;
+        u64::from(more).min(s.times)
+    };
+    let alike = group.windows(2).all(|w| w[0].skips.len() == w[1].skips.len());
+    let most = |n: usize| if alike { group.iter().map(|w| of(w, n)).min().unwrap_or(0) } else { 0 };
+    (0..group.iter().map(|w| w.skips.len()).max().unwrap_or(0)).map(most).collect()
 }
 
 #[cfg(test)]
@@ -768,6 +837,36 @@ mod tests {
         let what = Resident { instrs: &instrs, groups, queue: Vec::new(), starts: Vec::new(), cus: 1, simds };
         let outcome = simulate(&chip, &what);
         [0, 1].map(|w| outcome.issued[w].last().unwrap().at())
+    }
+
+    #[test]
+    fn rounds_that_are_left_out_take_what_they_would() {
+        let t = Target::GFX90A;
+        let chip = Chip::of(t).unwrap();
+        let round =
+            ["v_mfma_f32_32x32x8f16 v[0:15], v[16:17], v[18:19], v[0:15]", "v_add_f32 v20, v20, v21", "s_barrier"];
+        let texts = [&["s_nop 0"], &round[..], &["v_add_f32 v0, v0, v21"]].concat();
+        let instr = |text: &&str| Instr::new(t, &parse(t, Mode::of(t), text).unwrap().inst(), 64).unwrap();
+        let instrs: Vec<Instr> = texts.iter().map(instr).collect();
+        // So many rounds, of which the first four are recorded.
+        let clocks = |recorded: u32, times: u64| {
+            let order = [0].into_iter().chain((0..recorded).flat_map(|_| 1..4)).chain([4]);
+            let steps = order.map(|instr| Step { instr, access: None, jumped: false }).collect();
+            let skip = crate::record::Skip { at: 1 + 3 * recorded, from: 1, rounds: recorded, times, pace: None };
+            let skips = if times > 0 { vec![skip] } else { Vec::new() };
+            let wave = [Trace { steps, skips, ..Trace::default() }];
+            let groups = vec![&wave[..]; 8];
+            let what = Resident { instrs: &instrs, groups, queue: Vec::new(), starts: Vec::new(), cus: 1, simds: None };
+            let outcome = simulate(&chip, &what);
+            assert!(outcome.issued.iter().all(|w| w.len() == wave[0].steps.len()));
+            assert!(outcome.issued.iter().all(|w| w.windows(2).all(|s| s[0].at() < s[1].at())));
+            (outcome.clocks, outcome.busy_with(Unit::Matrix))
+        };
+        // All of them simulated, and most of them left out.
+        assert_eq!(clocks(4, 96), clocks(100, 0));
+        let ((some, busy), (all, all_busy)) = (clocks(4, 9996), clocks(10000, 0));
+        assert_eq!(busy, all_busy);
+        assert!((some as f64 / all as f64 - 1.0).abs() < 0.002, "{some} {all}");
     }
 
     #[test]

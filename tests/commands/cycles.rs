@@ -69,6 +69,22 @@ fn the_first_rounds_of_loops_stand_for_all() {
     }
 }
 
+/// A product whose rounds are too many to simulate all of them has no figures, where a sum over no launches would be some.
+#[test]
+fn what_is_not_modelled_has_no_figures() {
+    let args = ["bench", "gemm", "--target", "gfx1100", "--shape", "4096x4096x4096", "--whole-loops"];
+    let out = barewave(&args);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("too irregular for the cycle model"));
+    let row = String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_string();
+    let figures: Vec<&str> = row.split_whitespace().skip(1).take(6).collect();
+    assert_eq!(figures, ["-"; 6], "{row}");
+    let json = &json(&[&args[..], &["--json"]].concat())[0];
+    assert_eq!(
+        (&json["microseconds"], &json["share_of_peak"], &json["not_modelled"]),
+        (&Value::Null, &Value::Null, &1.into())
+    );
+}
+
 #[test]
 fn a_loop_takes_what_its_instructions_take() {
     let dir = tempfile::tempdir().unwrap();

@@ -352,13 +352,15 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
     table.set_header(header);
     for l in lines {
         let groups: u64 = l.launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.workgroups).sum();
+        // A launch that is not modelled leaves no sum.
+        let figure = |text: String| if l.total.failed > 0 { "-".to_string() } else { text };
         let mut row = vec![
             l.name.clone(),
-            format!("{:.1}{}", l.total.microseconds, chip.note()),
-            format!("{:.0}", l.total.clocks),
-            format!("{:.2}", l.total.flops / l.total.microseconds.max(1e-9) / 1e6),
-            format!("{:.1}%", 100.0 * l.share),
-            format!("{:.1}%", 100.0 * l.memory),
+            figure(format!("{:.1}{}", l.total.microseconds, chip.note())),
+            figure(format!("{:.0}", l.total.clocks)),
+            figure(format!("{:.2}", l.total.flops / l.total.microseconds.max(1e-9) / 1e6)),
+            figure(format!("{:.1}%", 100.0 * l.share)),
+            figure(format!("{:.1}%", 100.0 * l.memory)),
             bound(&l.launches).into(),
             l.launches.len().to_string(),
             groups.to_string(),
@@ -484,8 +486,10 @@ pub(super) fn json_of(name: &str, launches: &[Launched], share: f64, vendor_like
             Err(e) => json!({ "kernel": l.kernel, "step": l.step, "flops": l.flops, "error": e.to_string() }),
         })
         .collect();
+    // Of launches of which none is modelled there are no figures.
+    let figure = |value: f64| (t.failed == 0 || t.failed < launches.len()).then_some(value);
     json!({
-        "shape": name, "microseconds": t.microseconds, "cycles": t.clocks.round(), "flops": t.flops, "share_of_peak": share,
+        "shape": name, "microseconds": figure(t.microseconds), "cycles": figure(t.clocks.round()), "flops": t.flops, "share_of_peak": figure(share),
         "microseconds_again": cycles::again(launches), "bound": bound(launches), "vendor_like_microseconds": vendor_like, "not_modelled": t.failed, "launches": list,
     })
 }
