@@ -76,7 +76,7 @@ impl Operands {
         [&self.a, &self.b].into_iter().chain(self.words.iter().flatten())
     }
 
-    /// Of one at least LDS stores each half of a word apart.
+    /// Of one at least LDS stores halves of words.
     pub fn are_stored_by_halves(&self) -> bool {
         self.all().any(Loader::is_stored_by_halves)
     }

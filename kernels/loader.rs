@@ -166,7 +166,7 @@ pub(super) fn wide_load(tile: &Tile, width: u32, together: u32) -> u32 {
     }
 }
 
-/// Nothing puts words together of what such a tile loads along the width.
+/// LDS stores what such a tile loads along the width by halves of words.
 pub(super) fn is_stored_by_halves(tile: &Tile, width: u32, together: u32) -> bool {
     Halves::of(tile, width, together).is_some()
 }
@@ -435,7 +435,7 @@ impl Loader {
             Loader::Patches(l) => &l.common,
         }
     }
-    /// LDS stores each half of a word apart.
+    /// LDS stores halves of words.
     pub fn is_stored_by_halves(&self) -> bool {
         matches!(self, Loader::Wide(l) if l.halves.is_some())
     }

@@ -179,7 +179,7 @@ pub(super) fn candidates(
             // rounds with two.
             let groups = e.batches * e.m.div_ceil(tile_m as usize) * e.n.div_ceil(tile_n as usize);
             // RDNA3 has no other use for what it takes to hold a round longer what is stored as it comes.
-            let stored = depth == LEAST && target.info().wmma == Some(Wmma11) && tile.is_stored_as_it_comes(e);
+            let stored = depth == LEAST && target.info().wmma == Some(Wmma11) && tile.comes_as_it_is_stored(e);
             let few = (stored || e.k <= FEW_ROUNDS * k as usize) && groups >= 2 * target.cus() as usize;
             let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
             // Pieces of lines take the first level longer than is waited for with one.
@@ -240,10 +240,17 @@ impl Tile {
         own / deep_load(self, own, together, e.k as u32).1
     }
 
-    /// Nothing is made of what is loaded before it goes to LDS.
-    fn is_stored_as_it_comes(&self, e: &Extents) -> bool {
+    /// What is loaded goes to LDS as it comes, or by halves of words.
+    fn comes_as_it_is_stored(&self, e: &Extents) -> bool {
         let operands = [(e.deep.0, self.m), (e.deep.1, self.n)].into_iter().zip(e.loads);
         operands.into_iter().all(|((deep, width), load)| deep || is_stored_by_halves(self, width, load.within))
+    }
+
+    /// Registers of a workitem for bytes of an operand that are turned before LDS stores them by halves of words: half of what it loads.
+    fn turned_by_halves(&self, e: &Extents) -> u32 {
+        let bytes = self.types.bytes();
+        let operands = [(e.deep.0, self.m), (e.deep.1, self.n)].into_iter().filter(|o| bytes == 1 && !o.0);
+        operands.map(|(_, width)| width * self.k * bytes / (8 * self.threads())).max().unwrap_or(0)
     }
 
     /// What its operands take of a workitem over whole lines along the depth.
@@ -265,8 +272,7 @@ impl Tile {
                 _ if e.loads[o] == Together::ONE => 4 / bytes - 1,
                 _ if e.gathers(o) && !e.comes_singly(o) => 1,
                 true => 0,
-                false if by_halves => 0,
-                false => (4 / bytes).ilog2(),
+                false => (4 / bytes).ilog2() - u32::from(by_halves),
             };
             all.packed += held / 4.0 * f64::from(packed);
         }
@@ -401,7 +407,12 @@ impl MatrixForm {
         let single = e.comes_singly(0) || e.comes_singly(1);
         let loads = if in_turn && tile.buffers > 1 && !single { 2 } else { 1 };
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
-        let turned = if in_turn && e.deep == (false, false) && !tile.is_stored_as_it_comes(e) { 8 } else { 0 };
+        let turned = match tile.comes_as_it_is_stored(e) {
+            _ if !in_turn => 0,
+            true => tile.turned_by_halves(e),
+            false if e.deep == (false, false) => 8,
+            false => 0,
+        };
         let others = if in_turn && tile.buffers == 1 { 8 } else { 16 };
         let vgprs =
             |together: fn(Together) -> u32| sums + read + loaded_words(tile, e, together) * loads + turned + others;

@@ -16,7 +16,7 @@ use super::gemm::{Multiplier, Operands, Places, Read, Stages};
 use super::loader::Loader;
 use super::tile::{Form, Tile};
 use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Type};
-use barewave_isa::Target;
+use barewave_isa::{Pipe, Target};
 
 /// The stage that loads tiles.
 const LOAD: u8 = 0;
@@ -307,8 +307,13 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
 
     /// Fills and loads among what is multiplied meanwhile.
     fn fill_beside(&self, b: &mut Builder, ops: &mut Operands, k: Part, products: Vec<MInst>) -> Res<()> {
-        let mut filled = Ok(());
-        let moves = b.aside(|b| filled = self.fill_and_load(b, ops, k));
+        let (mut filled, target) = (Ok(()), b.target());
+        let mut moves = b.aside(|b| filled = self.fill_and_load(b, ops, k));
+        // LDS waits for the vector ALU: what that makes of what was loaded comes before products.
+        let of = |m: &MInst, pipe: Pipe| m.op().and_then(|op| target.op(op)).is_some_and(|info| info.pipe == pipe);
+        let written = moves.iter().rposition(|m| of(m, Pipe::Lds)).unwrap_or(0);
+        let made = moves[..written].iter().rposition(|m| of(m, Pipe::Valu)).map_or(0, |at| at + 1);
+        b.append(moves.drain(..made));
         b.spread(products, moves);
         filled
     }

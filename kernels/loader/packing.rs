@@ -13,6 +13,10 @@ fn permuted(b: &mut Builder, dst: Part, high: Part, low: Part, selector: u32) {
     b.emit(op::V_PERM_B32, &[dst.into()], &[high.into(), low.into(), selector.into()]);
 }
 
+/// Of two words their bytes 0 and 1 in turn, and their bytes 2 and 3.
+const FIRST_TWO: u32 = 0x0501_0400;
+const LAST_TWO: u32 = 0x0703_0602;
+
 /// Puts the elements at `place` of two or four words together: halves or bytes.
 pub(in crate::kernels) fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
     if let [low, high] = *words {
@@ -27,8 +31,6 @@ pub(in crate::kernels) fn gather_word(b: &mut Builder, dst: Part, words: &[Part]
 /// Turns four words of four bytes: byte `c` of word `r` becomes byte `r` of `columns[c]`, which may be the same registers as `words`. The last
 /// two words are taken first where they were loaded first.
 pub(in crate::kernels) fn turn_bytes(b: &mut Builder, words: [Part; 4], columns: [Part; 4], late_first: bool) {
-    const FIRST_TWO: u32 = 0x0501_0400;
-    const LAST_TWO: u32 = 0x0703_0602;
     const LOW_HALVES: u32 = 0x0504_0100;
     const HIGH_HALVES: u32 = 0x0706_0302;
     // Of the words in pairs bytes 0 and 1 of both, and bytes 2 and 3.
@@ -100,60 +102,85 @@ impl TurnedBytes {
     }
 }
 
-/// How halves of lines along the width are dealt out that LDS stores one by one, where matrix instructions leave the vector ALU no room for putting words
-/// together (RDNA3). A workitem has pairs of k, the two halves of a word of LDS. What a wave stores at a time are whole cells of as many columns as
-/// reach all banks.
+/// How narrow elements of lines along the width are dealt out that LDS stores by halves of words, where matrix instructions leave the vector ALU no room
+/// for putting words together (RDNA3). A workitem has as many k as a word of LDS: the halves of a word that was loaded are of two columns, or, of bytes,
+/// become so in half the instructions that whole words take. What a wave stores at a time are whole cells of as many columns as reach all banks.
 #[derive(Clone, Copy)]
 pub(in crate::kernels) struct Halves {
     /// Columns of a load.
     pub vec: u32,
     /// Loads along a line.
     per_row: u32,
+    /// Elements of a word.
+    per_word: u32,
 }
 
 impl Halves {
-    /// Columns of a load: such loads reach no more lines than those of whole rows do.
+    /// Columns of a load, whose bytes are at least these: such loads reach few more lines than those of whole rows do.
     const COLUMNS: [u32; 2] = [8, 4];
+    const BYTES: u32 = 8;
     /// Cells that all banks hold.
     const BESIDE: u32 = 8;
 
     /// Of a tile so wide, by loads of so many elements at most.
     pub fn of(tile: &Tile, width: u32, together: u32) -> Option<Halves> {
         let Form::Matrix(form) = tile.form else { return None };
-        let halves = tile.types.stored_bytes() == 2 && tile.types.bytes() == 2 && tile.cell() == WIDEST;
-        if form.op.shape.layout != Layout::Wmma11 || !halves || !width.is_power_of_two() {
+        let bytes = tile.types.bytes();
+        let narrow = bytes < 4 && tile.types.stored_bytes() == bytes && tile.cell() == WIDEST;
+        if form.op.shape.layout != Layout::Wmma11 || !narrow || !width.is_power_of_two() {
+            return None;
+        }
+        // Bytes go through the vector ALU, which pays where a wave beside others has one buffer.
+        if bytes == 1 && tile.buffers > 1 {
             return None;
         }
         let fits = |vec: &u32| {
             let per_row = width / vec;
-            let lanes = per_row * tile.run / 2;
+            let lanes = per_row * WIDEST / 4;
             let deep = (tile.threads() / lanes.max(1)) * tile.run;
-            per_row >= Self::BESIDE && *vec <= together && deep > 0 && tile.k.is_multiple_of(deep)
+            let wide = vec * bytes >= Self::BYTES && per_row >= Self::BESIDE;
+            wide && *vec <= together && deep > 0 && tile.k.is_multiple_of(deep)
         };
         let vec = Self::COLUMNS.into_iter().find(fits)?;
-        Some(Halves { vec, per_row: width / vec })
+        Some(Halves { vec, per_row: width / vec, per_word: 4 / bytes })
     }
 
     /// What a workitem moves of a tile.
     pub fn share(&self, tile: &Tile) -> Fragment {
-        let (vec, pairs) = (self.vec, tile.run / 2);
-        let runs = tile.threads() / (self.per_row * pairs);
+        let (vec, per_word, words) = (self.vec, self.per_word, WIDEST / 4);
+        let runs = tile.threads() / (self.per_row * words);
         let lanes = [
             (Self::BESIDE, across(vec)),
-            (pairs, down(2)),
+            (words, down(per_word)),
             (self.per_row / Self::BESIDE, across(Self::BESIDE * vec)),
             (runs, down(tile.run)),
         ];
         let deep = runs * tile.run;
-        fragment::runs(&lanes, &[(vec, across(1)), (2, down(1)), (tile.k / deep, down(deep))], Type::F16.bits())
+        let positions = [(vec, across(1)), (per_word, down(1)), (tile.k / deep, down(deep))];
+        fragment::runs(&lanes, &positions, 8 * tile.types.bytes())
     }
 
     /// Writes what was loaded to LDS at `base` and what the loader says.
     pub fn commit(&self, b: &mut Builder, common: &Common, base: u32) {
-        for (load, reg) in (0..).zip(&common.regs) {
-            for e in 0..self.vec {
-                let word = reg.dword((e / 2) as u8);
-                b.lds_write_half(common.lds, word, e % 2 > 0, base + common.place(load, e));
+        // Words whose halves are of two columns: of which load, and which its first column is. LDS waits for the vector ALU, so that comes first.
+        let mut words: Vec<(Part, u32, u32)> = Vec::new();
+        let each = self.per_word as usize / 2;
+        for (load, regs) in (0..).step_by(each).zip(common.regs.chunks(each)) {
+            for (word, column) in (0..regs[0].len).zip((0..).step_by(self.per_word as usize)) {
+                let low = regs[0].dword(word);
+                if let [_, high] = *regs {
+                    let (high, first) = (high.dword(word), b.v(1));
+                    permuted(b, first, high, low, FIRST_TWO);
+                    permuted(b, high, high, low, LAST_TWO);
+                    words.extend([(first, load, column), (high, load, column + 2)]);
+                } else {
+                    words.push((low, load, column));
+                }
+            }
+        }
+        for (word, load, column) in words {
+            for (high, column) in [(false, column), (true, column + 1)] {
+                b.lds_write_half(common.lds, word, high, base + common.place(load, column));
             }
         }
     }
@@ -171,17 +198,16 @@ mod tests {
     /// Each element is somebody's, and what a wave stores at a time goes to as many banks as it has lanes.
     #[test]
     fn halves_reach_all_banks() {
-        let types = Types::of(DType::BF16);
-        let types = Types { compute: types.storage, ..types };
-        let form = MatrixForm::of(Target::GFX1102, types, 16, true).unwrap();
-        let of = |(m, n, k, waves): (u32, u32, u32, (u32, u32)), width: u32| {
+        let of = |dtype: DType, (m, n, k, waves): (u32, u32, u32, (u32, u32)), width: u32| {
+            let types = Types::of(dtype);
+            let types = Types { compute: types.storage, ..types };
+            let form = MatrixForm::of(Target::GFX1102, types, 16, true).unwrap();
             let form = Form::Matrix(MatrixForm { waves, ..form });
-            let tile = Tile { types, m, n, k, run: 8, buffers: 1, form };
-            let halves = Halves::of(&tile, width, 8)?;
+            let tile = Tile { types, m, n, k, run: 16 / types.bytes(), buffers: 1, form };
+            let halves = Halves::of(&tile, width, 16)?;
             let (share, layout) = (halves.share(&tile), Places::wide(&tile, width, halves.vec));
-            let own = k * width / tile.threads();
             let mut all = BTreeSet::new();
-            for position in 0..own {
+            for position in 0..k * width / tile.threads() {
                 for wave in 0..tile.threads() / 32 {
                     let lanes = (wave * 32..wave * 32 + 32).map(|item| share.element(item, position));
                     let places: Vec<u32> = lanes.map(|(k, column)| layout.at(k, column)).collect();
@@ -193,14 +219,16 @@ mod tests {
             assert_eq!(all.len() as u32, k * width, "{m}x{n}x{k}");
             Some(halves.vec)
         };
-        for (tile, [of_a, of_b]) in [
-            ((128, 64, 32, (2, 2)), [Some(8), Some(8)]),
-            ((64, 64, 64, (2, 2)), [Some(8), Some(8)]),
-            ((32, 64, 64, (1, 2)), [Some(4), Some(8)]),
-            ((256, 128, 32, (4, 2)), [Some(8), Some(8)]),
-            ((16, 64, 32, (1, 1)), [None, Some(8)]),
+        for (dtype, tile, [of_a, of_b]) in [
+            (DType::BF16, (128, 64, 32, (2, 2)), [Some(8), Some(8)]),
+            (DType::BF16, (64, 64, 64, (2, 2)), [Some(8), Some(8)]),
+            (DType::BF16, (32, 64, 64, (1, 2)), [Some(4), Some(8)]),
+            (DType::BF16, (256, 128, 32, (4, 2)), [Some(8), Some(8)]),
+            (DType::BF16, (16, 64, 32, (1, 1)), [None, Some(8)]),
+            (DType::I8, (128, 64, 64, (2, 2)), [Some(8), Some(8)]),
+            (DType::I8, (32, 64, 64, (1, 2)), [None, Some(8)]),
         ] {
-            assert_eq!([of(tile, tile.0), of(tile, tile.1)], [of_a, of_b], "{tile:?}");
+            assert_eq!([of(dtype, tile, tile.0), of(dtype, tile, tile.1)], [of_a, of_b], "{tile:?}");
         }
     }
 }
