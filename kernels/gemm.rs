@@ -76,6 +76,11 @@ impl Operands {
         [&self.a, &self.b].into_iter().chain(self.words.iter().flatten())
     }
 
+    /// Of one at least LDS stores halves of words.
+    pub fn are_stored_by_halves(&self) -> bool {
+        self.all().any(Loader::is_stored_by_halves)
+    }
+
     /// Both come without a table of offsets.
     pub fn are_dense(&self) -> bool {
         ![&self.a, &self.b].iter().any(|l| matches!(l, Loader::Gather(_)))

@@ -28,7 +28,7 @@ use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 use ends::{End, Kept};
 pub(super) use gathered::{Depth, Gather, GatherSource, WORD, gather, gather_shape};
-use packing::TurnedBytes;
+use packing::{Halves, TurnedBytes};
 pub(super) use packing::{gather_word, turn_bytes};
 pub(super) use patches::{PatchSource, Patches, patches};
 pub(super) use transposed::{COLUMNS, Transposed, is_of_whole_loads, loads_transposed, transposed};
@@ -160,7 +160,15 @@ pub(super) fn most_together(bytes: u32, line: u32, aligned: bool) -> u32 {
 /// How many elements a load takes of a tile so wide with lines along the width, `together` at most. A width that is no power of two is
 /// loaded like the next one: workitems that have nothing of a line do what those beside them do.
 pub(super) fn wide_load(tile: &Tile, width: u32, together: u32) -> u32 {
-    (wide_own(tile, width) / tile.run).min(4).min(together)
+    match Halves::of(tile, width, together) {
+        Some(halves) => halves.vec,
+        None => (wide_own(tile, width) / tile.run).min(4).min(together),
+    }
+}
+
+/// LDS stores what such a tile loads along the width by halves of words.
+pub(super) fn is_stored_by_halves(tile: &Tile, width: u32, together: u32) -> bool {
+    Halves::of(tile, width, together).is_some()
 }
 
 /// Elements that a workitem loads of such a tile.
@@ -361,6 +369,8 @@ pub(super) struct Wide {
     common: Common,
     /// Bytes are turned in the registers that they are loaded to.
     turned: Option<TurnedBytes>,
+    /// LDS stores them half by half.
+    halves: Option<Halves>,
     src: Source,
     /// First k of this workitem.
     k_first: Part,
@@ -424,6 +434,10 @@ impl Loader {
             Loader::Gather(l) => &l.common,
             Loader::Patches(l) => &l.common,
         }
+    }
+    /// LDS stores halves of words.
+    pub fn is_stored_by_halves(&self) -> bool {
+        matches!(self, Loader::Wide(l) if l.halves.is_some())
     }
     /// How the tile lies in LDS.
     pub fn layout(&self) -> Layout {
@@ -535,15 +549,19 @@ pub(super) fn dense_together(
     let scale = size.trailing_zeros();
     if src.w_stride == 1 {
         let vec = wide_load(tile, width, together);
+        let halves = Halves::of(tile, width, together);
         let whole = width.next_power_of_two();
         let per_row = whole / vec;
         let item = within(b, item, per_row, width / vec);
         let rows = threads / per_row * run;
-        let share = fragment::runs(
-            &[(per_row, across(vec)), (threads / per_row, down(run))],
-            &[(vec, across(1)), (run, down(1)), (tile.k / rows, down(rows))],
-            size * 8,
-        );
+        let share = match halves {
+            Some(halves) => halves.share(tile),
+            None => fragment::runs(
+                &[(per_row, across(vec)), (threads / per_row, down(run))],
+                &[(vec, across(1)), (run, down(1)), (tile.k / rows, down(rows))],
+                size * 8,
+            ),
+        };
         let layout = Layout::wide(tile, width, vec);
         let (k_first, mut voff) = first_element(b, &src, &share, item, scale);
         let mut in_front = None;
@@ -573,6 +591,7 @@ pub(super) fn dense_together(
             beginning: None,
             common,
             turned,
+            halves,
             src,
             k_first,
             voff,
@@ -685,6 +704,9 @@ impl Wide {
         };
         if let Some(turned) = &self.turned {
             return turned.commit(b, c, base, clear);
+        }
+        if let Some(halves) = &self.halves {
+            return halves.commit(b, c, base);
         }
         for (pass, regs) in c.regs.chunks(c.run as usize).enumerate() {
             regs.iter().for_each(|reg| clear(b, *reg));

@@ -13,7 +13,7 @@
 use super::choice::{self, Ending, Extents, Machine, Round, Together};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
-use super::loader::{COLUMNS, WORD, deep_load, is_of_whole_loads, wide_load, wide_own};
+use super::loader::{COLUMNS, WORD, deep_load, is_of_whole_loads, is_stored_by_halves, wide_load, wide_own};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types, WIDEST};
 use crate::graph::fused::Scaled;
@@ -178,8 +178,8 @@ pub(super) fn candidates(
             // Of few rounds what is before and behind them counts, beside which others multiply: more of them with one buffer. What is loaded has two
             // rounds with two.
             let groups = e.batches * e.m.div_ceil(tile_m as usize) * e.n.div_ceil(tile_n as usize);
-            // RDNA3 has no other use for what it takes to hold lines along the depth a round longer: they are stored as they come.
-            let stored = depth == LEAST && e.deep == (true, true) && target.info().wmma == Some(Wmma11);
+            // RDNA3 has no other use for what it takes to hold a round longer what is stored as it comes.
+            let stored = depth == LEAST && target.info().wmma == Some(Wmma11) && tile.comes_as_it_is_stored(e);
             let few = (stored || e.k <= FEW_ROUNDS * k as usize) && groups >= 2 * target.cus() as usize;
             let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
             // Pieces of lines take the first level longer than is waited for with one.
@@ -240,6 +240,19 @@ impl Tile {
         own / deep_load(self, own, together, e.k as u32).1
     }
 
+    /// What is loaded goes to LDS as it comes, or by halves of words.
+    fn comes_as_it_is_stored(&self, e: &Extents) -> bool {
+        let operands = [(e.deep.0, self.m), (e.deep.1, self.n)].into_iter().zip(e.loads);
+        operands.into_iter().all(|((deep, width), load)| deep || is_stored_by_halves(self, width, load.within))
+    }
+
+    /// Registers of a workitem for bytes of an operand that are turned before LDS stores them by halves of words: half of what it loads.
+    fn turned_by_halves(&self, e: &Extents) -> u32 {
+        let bytes = self.types.bytes();
+        let operands = [(e.deep.0, self.m), (e.deep.1, self.n)].into_iter().filter(|o| bytes == 1 && !o.0);
+        operands.map(|(_, width)| width * self.k * bytes / (8 * self.threads())).max().unwrap_or(0)
+    }
+
     /// What its operands take of a workitem over whole lines along the depth.
     fn in_pieces(&self, e: &Extents) -> Pieces {
         let bytes = self.types.bytes();
@@ -250,12 +263,16 @@ impl Tile {
             let held = f64::from(self.k * width * bytes) / f64::from(self.threads());
             let loads = self.loads(e, o, e.loads[o].within);
             all.loads += (f64::from(loads) - held / f64::from(WIDEST)).max(0.0);
+            let by_halves = !deep && is_stored_by_halves(self, width, e.loads[o].within);
+            if by_halves {
+                all.stored += held / 2.0;
+            }
             // Of elements that come one by one each but the first of a word is put beside others; words of lines along the width are turned in steps.
             let packed = match deep {
                 _ if e.loads[o] == Together::ONE => 4 / bytes - 1,
                 _ if e.gathers(o) && !e.comes_singly(o) => 1,
                 true => 0,
-                false => (4 / bytes).ilog2(),
+                false => (4 / bytes).ilog2() - u32::from(by_halves),
             };
             all.packed += held / 4.0 * f64::from(packed);
         }
@@ -282,6 +299,8 @@ struct Pieces {
     loads: f64,
     /// Instructions that put words together of elements of several lines, or of those that come one by one.
     packed: f64,
+    /// Instructions that store the halves of words one by one.
+    stored: f64,
 }
 
 /// Rows and columns of a tile as they are loaded: lines along the width are as long as a power of two.
@@ -345,7 +364,8 @@ impl MatrixForm {
         let reads = read * f64::from(down * across) * bytes / machine.lds;
         // What is loaded is also converted, packed and written.
         let [moved_m, moved_n] = loaded_widths(tile, e).map(f64::from);
-        let moves = (moved_m * held_m + moved_n * held_n) * bytes / 16.0 + PIECE * pieces.loads * of_all;
+        let moves =
+            (moved_m * held_m + moved_n * held_n) * bytes / 16.0 + (PIECE * pieces.loads + pieces.stored) * of_all;
         let loaded = machine.loaded(tile, e);
         // Of lines of which loads take pieces the first level gives all.
         let given = match tile.lines_transposed(machine) {
@@ -387,7 +407,12 @@ impl MatrixForm {
         let single = e.comes_singly(0) || e.comes_singly(1);
         let loads = if in_turn && tile.buffers > 1 && !single { 2 } else { 1 };
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.
-        let turned = if in_turn && e.deep == (false, false) { 8 } else { 0 };
+        let turned = match tile.comes_as_it_is_stored(e) {
+            _ if !in_turn => 0,
+            true => tile.turned_by_halves(e),
+            false if e.deep == (false, false) => 8,
+            false => 0,
+        };
         let others = if in_turn && tile.buffers == 1 { 8 } else { 16 };
         let vgprs =
             |together: fn(Together) -> u32| sums + read + loaded_words(tile, e, together) * loads + turned + others;

@@ -5,7 +5,7 @@
 //!
 //! With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
 //! barrier of its own; and where products and moves follow each other, the next tile is loaded behind that into the registers from which
-//! one was written. That takes little LDS and few registers: more workgroups multiply while one waits. Where other instructions run in the shadow of those that multiply they are spread among these.
+//! one was written, beside a half of what the last step multiplies. That takes little LDS and few registers: more workgroups multiply while one waits. Where other instructions run in the shadow of those that multiply they are spread among these.
 //!
 //! What a step multiplies is read while steps before it are multiplied: so many that LDS has answered by then, where there are registers
 //! in turn for that. What the first steps of a round multiply is read behind the barrier of the round before.
@@ -16,7 +16,7 @@ use super::gemm::{Multiplier, Operands, Places, Read, Stages};
 use super::loader::Loader;
 use super::tile::{Form, Tile};
 use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Type};
-use barewave_isa::Target;
+use barewave_isa::{Pipe, Target};
 
 /// The stage that loads tiles.
 const LOAD: u8 = 0;
@@ -252,6 +252,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         }
         // The steps behind which all of the tile has been read.
         let before = steps - ahead;
+        let mut left = None;
         for step in 0..before {
             if ahead > 0 && !each {
                 self.read(b, step + ahead);
@@ -260,7 +261,12 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             if with_last && !each && matrix {
                 self.turn(b);
             }
-            // Matrix instructions go on while the next tile is written.
+            // Matrix instructions go on while the next tile is written: those of other waves, or, where that is long, of this one.
+            if with_last && matrix && two && ops.are_stored_by_halves() {
+                let products = b.aside(|b| self.multiply(b, step));
+                self.fill_beside(b, ops, k, products)?;
+                continue;
+            }
             if with_last && matrix && two {
                 self.fill_and_load(b, ops, k)?;
             }
@@ -276,12 +282,20 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
                 if !two {
                     self.barrier(b);
                 }
-                self.fill_and_load(b, ops, k)?;
+                let mut first = Vec::new();
+                if each {
+                    let later;
+                    (first, later) = self.halved(b.aside(|b| self.multiply_and_read(b, before)));
+                    left = Some(later);
+                }
+                self.fill_beside(b, ops, k, first)?;
             }
         }
         self.barrier(b);
         for step in before..steps {
-            if each {
+            if let Some(left) = left.take() {
+                b.append(left);
+            } else if each {
                 self.multiply_and_read(b, step);
             } else {
                 self.read_next(b, step - before);
@@ -289,6 +303,30 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             }
         }
         Ok(())
+    }
+
+    /// Fills and loads among what is multiplied meanwhile.
+    fn fill_beside(&self, b: &mut Builder, ops: &mut Operands, k: Part, products: Vec<MInst>) -> Res<()> {
+        let (mut filled, target) = (Ok(()), b.target());
+        let mut moves = b.aside(|b| filled = self.fill_and_load(b, ops, k));
+        // LDS waits for the vector ALU: what that makes of what was loaded comes before products.
+        let of = |m: &MInst, pipe: Pipe| m.op().and_then(|op| target.op(op)).is_some_and(|info| info.pipe == pipe);
+        let written = moves.iter().rposition(|m| of(m, Pipe::Lds)).unwrap_or(0);
+        let made = moves[..written].iter().rposition(|m| of(m, Pipe::Valu)).map_or(0, |at| at + 1);
+        b.append(moves.drain(..made));
+        b.spread(products, moves);
+        filled
+    }
+
+    /// Of a step whose products are multiplied while the next one's operands are read: half of the products, which ask for nothing that is
+    /// read there, and the rest.
+    fn halved(&self, step: Vec<MInst>) -> (Vec<MInst>, Vec<MInst>) {
+        let mut left = step.iter().filter(|i| i.stage == self.last()).count() / 2;
+        step.into_iter().partition(|i| {
+            let product = i.stage == self.last() && left > 0;
+            left -= usize::from(product);
+            product
+        })
     }
 
     /// A round whose reads, writes and loads are spread among matrix instructions.

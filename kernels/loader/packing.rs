@@ -1,14 +1,21 @@
-//! Narrow elements that come with their neighbours along the width are put together with those of other k, in words along k.
+//! Narrow elements that come with their neighbours along the width are put together with those of other k, in words along k: by the vector
+//! ALU, or, of halves, by LDS, which stores each half of a word where it belongs ([`Halves`]).
 
 use super::Common;
-use crate::kernels::tile::{Tile, WIDEST};
+use crate::kernels::fragment::{self, across, down};
+use crate::kernels::tile::{Form, Tile, WIDEST};
 use crate::mir::{Builder, Gen, Part, Type};
+use barewave_isa::matrix::{Fragment, Layout};
 use barewave_isa::op;
 
 /// The bytes of two words that one word takes: of `high` those from number 4 on, of `low` the others; 12 is a zero.
 fn permuted(b: &mut Builder, dst: Part, high: Part, low: Part, selector: u32) {
     b.emit(op::V_PERM_B32, &[dst.into()], &[high.into(), low.into(), selector.into()]);
 }
+
+/// Of two words their bytes 0 and 1 in turn, and their bytes 2 and 3.
+const FIRST_TWO: u32 = 0x0501_0400;
+const LAST_TWO: u32 = 0x0703_0602;
 
 /// Puts the elements at `place` of two or four words together: halves or bytes.
 pub(in crate::kernels) fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
@@ -24,8 +31,6 @@ pub(in crate::kernels) fn gather_word(b: &mut Builder, dst: Part, words: &[Part]
 /// Turns four words of four bytes: byte `c` of word `r` becomes byte `r` of `columns[c]`, which may be the same registers as `words`. The last
 /// two words are taken first where they were loaded first.
 pub(in crate::kernels) fn turn_bytes(b: &mut Builder, words: [Part; 4], columns: [Part; 4], late_first: bool) {
-    const FIRST_TWO: u32 = 0x0501_0400;
-    const LAST_TWO: u32 = 0x0703_0602;
     const LOW_HALVES: u32 = 0x0504_0100;
     const HIGH_HALVES: u32 = 0x0706_0302;
     // Of the words in pairs bytes 0 and 1 of both, and bytes 2 and 3.
@@ -93,6 +98,137 @@ impl TurnedBytes {
             for (tuple, column) in tuples.iter().zip((0..).step_by(self.together() as usize)) {
                 b.lds_write(common.lds, *tuple, base + common.place(pass * self.run, column));
             }
+        }
+    }
+}
+
+/// How narrow elements of lines along the width are dealt out that LDS stores by halves of words, where matrix instructions leave the vector ALU no room
+/// for putting words together (RDNA3). A workitem has as many k as a word of LDS: the halves of a word that was loaded are of two columns, or, of bytes,
+/// become so in half the instructions that whole words take. What a wave stores at a time are whole cells of as many columns as reach all banks.
+#[derive(Clone, Copy)]
+pub(in crate::kernels) struct Halves {
+    /// Columns of a load.
+    pub vec: u32,
+    /// Loads along a line.
+    per_row: u32,
+    /// Elements of a word.
+    per_word: u32,
+}
+
+impl Halves {
+    /// Columns of a load, whose bytes are at least these: such loads reach few more lines than those of whole rows do.
+    const COLUMNS: [u32; 2] = [8, 4];
+    const BYTES: u32 = 8;
+    /// Cells that all banks hold.
+    const BESIDE: u32 = 8;
+
+    /// Of a tile so wide, by loads of so many elements at most.
+    pub fn of(tile: &Tile, width: u32, together: u32) -> Option<Halves> {
+        let Form::Matrix(form) = tile.form else { return None };
+        let bytes = tile.types.bytes();
+        let narrow = bytes < 4 && tile.types.stored_bytes() == bytes && tile.cell() == WIDEST;
+        if form.op.shape.layout != Layout::Wmma11 || !narrow || !width.is_power_of_two() {
+            return None;
+        }
+        // Bytes go through the vector ALU, which pays where a wave beside others has one buffer.
+        if bytes == 1 && tile.buffers > 1 {
+            return None;
+        }
+        let fits = |vec: &u32| {
+            let per_row = width / vec;
+            let lanes = per_row * WIDEST / 4;
+            let deep = (tile.threads() / lanes.max(1)) * tile.run;
+            let wide = vec * bytes >= Self::BYTES && per_row >= Self::BESIDE;
+            wide && *vec <= together && deep > 0 && tile.k.is_multiple_of(deep)
+        };
+        let vec = Self::COLUMNS.into_iter().find(fits)?;
+        Some(Halves { vec, per_row: width / vec, per_word: 4 / bytes })
+    }
+
+    /// What a workitem moves of a tile.
+    pub fn share(&self, tile: &Tile) -> Fragment {
+        let (vec, per_word, words) = (self.vec, self.per_word, WIDEST / 4);
+        let runs = tile.threads() / (self.per_row * words);
+        let lanes = [
+            (Self::BESIDE, across(vec)),
+            (words, down(per_word)),
+            (self.per_row / Self::BESIDE, across(Self::BESIDE * vec)),
+            (runs, down(tile.run)),
+        ];
+        let deep = runs * tile.run;
+        let positions = [(vec, across(1)), (per_word, down(1)), (tile.k / deep, down(deep))];
+        fragment::runs(&lanes, &positions, 8 * tile.types.bytes())
+    }
+
+    /// Writes what was loaded to LDS at `base` and what the loader says.
+    pub fn commit(&self, b: &mut Builder, common: &Common, base: u32) {
+        // Words whose halves are of two columns: of which load, and which its first column is. LDS waits for the vector ALU, so that comes first.
+        let mut words: Vec<(Part, u32, u32)> = Vec::new();
+        let each = self.per_word as usize / 2;
+        for (load, regs) in (0..).step_by(each).zip(common.regs.chunks(each)) {
+            for (word, column) in (0..regs[0].len).zip((0..).step_by(self.per_word as usize)) {
+                let low = regs[0].dword(word);
+                if let [_, high] = *regs {
+                    let (high, first) = (high.dword(word), b.v(1));
+                    permuted(b, first, high, low, FIRST_TWO);
+                    permuted(b, high, high, low, LAST_TWO);
+                    words.extend([(first, load, column), (high, load, column + 2)]);
+                } else {
+                    words.push((low, load, column));
+                }
+            }
+        }
+        for (word, load, column) in words {
+            for (high, column) in [(false, column), (true, column + 1)] {
+                b.lds_write_half(common.lds, word, high, base + common.place(load, column));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::matrix::MatrixForm;
+    use crate::kernels::tile::{Layout as Places, Types};
+    use crate::tensor::DType;
+    use barewave_isa::Target;
+    use std::collections::BTreeSet;
+
+    /// Each element is somebody's, and what a wave stores at a time goes to as many banks as it has lanes.
+    #[test]
+    fn halves_reach_all_banks() {
+        let of = |dtype: DType, (m, n, k, waves): (u32, u32, u32, (u32, u32)), width: u32| {
+            let types = Types::of(dtype);
+            let types = Types { compute: types.storage, ..types };
+            let form = MatrixForm::of(Target::GFX1102, types, 16, true).unwrap();
+            let form = Form::Matrix(MatrixForm { waves, ..form });
+            let tile = Tile { types, m, n, k, run: 16 / types.bytes(), buffers: 1, form };
+            let halves = Halves::of(&tile, width, 16)?;
+            let (share, layout) = (halves.share(&tile), Places::wide(&tile, width, halves.vec));
+            let mut all = BTreeSet::new();
+            for position in 0..k * width / tile.threads() {
+                for wave in 0..tile.threads() / 32 {
+                    let lanes = (wave * 32..wave * 32 + 32).map(|item| share.element(item, position));
+                    let places: Vec<u32> = lanes.map(|(k, column)| layout.at(k, column)).collect();
+                    let banks: BTreeSet<u32> = places.iter().map(|at| at / 4 % 32).collect();
+                    assert_eq!(banks.len(), 32, "{m}x{n}x{k}, position {position}");
+                    all.extend(places);
+                }
+            }
+            assert_eq!(all.len() as u32, k * width, "{m}x{n}x{k}");
+            Some(halves.vec)
+        };
+        for (dtype, tile, [of_a, of_b]) in [
+            (DType::BF16, (128, 64, 32, (2, 2)), [Some(8), Some(8)]),
+            (DType::BF16, (64, 64, 64, (2, 2)), [Some(8), Some(8)]),
+            (DType::BF16, (32, 64, 64, (1, 2)), [Some(4), Some(8)]),
+            (DType::BF16, (256, 128, 32, (4, 2)), [Some(8), Some(8)]),
+            (DType::BF16, (16, 64, 32, (1, 1)), [None, Some(8)]),
+            (DType::I8, (128, 64, 64, (2, 2)), [Some(8), Some(8)]),
+            (DType::I8, (32, 64, 64, (1, 2)), [None, Some(8)]),
+        ] {
+            assert_eq!([of(dtype, tile, tile.0), of(dtype, tile, tile.1)], [of_a, of_b], "{tile:?}");
         }
     }
 }

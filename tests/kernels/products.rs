@@ -499,6 +499,32 @@ fn whole_tiles_by_transposing_loads() {
     }
 }
 
+/// Narrow elements of lines along the width that RDNA3's LDS stores by halves of words: with one buffer and with two, where tiles and the depth end
+/// within a round, and where workgroups share the depth.
+#[test]
+fn lines_along_the_width_by_halves() {
+    for (i, target) in ["gfx1100", "gfx1102"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
+            for (l, turned) in [[false, false], [true, false], [true, true]].into_iter().enumerate() {
+                let all = [[1, 504, 640, 200], [3, 192, 256, 192], [1, 64, 128, 4096], [1, 248, 392, 131]];
+                for extents in [all[(i + j + l) % 4], all[(i + j + l + 2) % 4]] {
+                    if drawn(&format!("halves {target} {dtype} {turned:?} {extents:?}")) {
+                        Product { extents, turned, dtype }.check(target, i as u64 + 5, 3);
+                    }
+                }
+                let (graph, ..) = Product { extents: [1, 1024, 1024, 512], turned, dtype }.graph(1);
+                let of = Target::parse(target).unwrap();
+                let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "product");
+                let machine = barewave::passes::compile(kernels.unwrap()[0].function.clone()).unwrap();
+                let text = barewave::passes::listing::listing(&machine);
+                assert!(text.contains("ds_store_b16_d16_hi"), "{target} {dtype} {turned:?}:\n{text}");
+                let turns = text.contains("v_perm_b32");
+                assert!(dtype == DType::I8 || !turns, "{target} {dtype} {turned:?} turns words:\n{text}");
+            }
+        }
+    }
+}
+
 /// So many results of so little depth that L2 would notice in which pieces they are stored: they leave in whole rows, also where the last
 /// rows and columns are not whole tiles.
 #[test]

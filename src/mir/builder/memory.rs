@@ -242,6 +242,13 @@ impl Builder {
         let space = self.lds_space();
         self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
     }
+    /// Writes the low or the high half of a dword to LDS at `addr + offset`.
+    pub fn lds_write_half(&mut self, addr: Part, data: Part, high: bool, offset: u32) {
+        let op = if high { op::DS_WRITE_B16_D16_HI } else { op::DS_WRITE_B16 };
+        let mods = Self::lds_mods(offset);
+        let space = self.lds_space();
+        self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
+    }
     fn lds_mods(offset: u32) -> Mods {
         assert!(offset < 65536, "LDS offset {offset} does not fit its field");
         if offset > 0 { Mods::new().with(ModName::Offset, offset as i32) } else { Mods::new() }

@@ -305,8 +305,13 @@ impl Selector {
         let x = self.in_vector(f, F32, x);
         let odd = self.fresh(f, U32);
         self.push(op::V_BFE_U32, odd, &[x, Opnd::Imm(16), Opnd::Imm(1)]);
-        let bias = self.compute(f, Gen::Add.of(U32), &[odd, Opnd::Imm(0x7fff)])?;
-        let sum = self.compute(f, Gen::Add.of(U32), &[x, bias])?;
+        let sum = self.fresh(f, U32);
+        if f.target.has(op::V_ADD3_U32) {
+            self.push(op::V_ADD3_U32, sum, &[x, odd, Opnd::Imm(0x7fff)]);
+        } else {
+            let bias = self.compute(f, Gen::Add.of(U32), &[odd, Opnd::Imm(0x7fff)])?;
+            self.expand(f, Gen::Add.of(U32), sum, &[x, bias])?;
+        }
         let quiet = self.compute(f, Gen::Or.of(B32), &[Opnd::Imm(0x40_0000), x])?;
         let nan = self.compute(f, Gen::CmpUnordered.of(F32), &[x, x])?;
         let r = self.compute(f, Gen::Select.of(B32), &[nan, quiet, sum])?;
