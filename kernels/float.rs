@@ -238,8 +238,8 @@ impl Float {
         self.div(b, one, root)
     }
     /// What a normalisation multiplies by, of a sum of squares that `scale` makes the variance: `1 / sqrt(squares * scale + epsilon)`.
-    pub fn inverse_deviation(self, b: &mut Builder, squares: Part, scale: Opnd, epsilon: f32) -> Part {
-        let epsilon = self.constant(b, epsilon.into());
+    pub fn inverse_deviation(self, b: &mut Builder, squares: Part, scale: Opnd, epsilon: f64) -> Part {
+        let epsilon = self.constant(b, epsilon);
         let variance = self.fma(b, squares, scale, epsilon);
         self.reciprocal_root(b, variance)
     }

@@ -352,7 +352,7 @@ impl Grouped {
     }
 
     /// The kernels.
-    pub fn lower(&self, cx: &Cx, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
+    pub fn lower(&self, cx: &Cx, epsilon: f64, center: bool) -> Res<Vec<Kernel>> {
         if self.plan.pieces == 1 {
             return Ok(vec![self.kernel(cx, Stage::Whole, epsilon, center)?]);
         }
@@ -365,7 +365,7 @@ impl Grouped {
     }
 
     /// The kernel of a stage.
-    fn kernel(&self, cx: &Cx, stage: Stage, epsilon: f32, center: bool) -> Res<Kernel> {
+    fn kernel(&self, cx: &Cx, stage: Stage, epsilon: f64, center: bool) -> Res<Kernel> {
         let mut w = cx.kernel(self.plan.workgroup);
         let accesses = self.accesses(cx).into_iter().filter(|a| stage != Stage::Find || a.0 == Arg::Input(0));
         let accesses: Vec<_> = accesses.collect();
@@ -383,7 +383,7 @@ impl Grouped {
         let [means, factors] = match (stage, left) {
             (Stage::Write, Some(left)) => {
                 let [mean, variance] = self.join(&mut w, &place, left, center)?;
-                let variance = Float(Type::F32).plus(&mut w.b, variance, epsilon.into());
+                let variance = Float(Type::F32).plus(&mut w.b, variance, epsilon);
                 let factor = Float(Type::F32).reciprocal_root(&mut w.b, variance);
                 [center.then(|| self.spread(&mut w, &place, mean, 0)), Some(self.spread(&mut w, &place, factor, 1))]
             }

@@ -256,7 +256,7 @@ impl Pieces {
     }
 
     /// Mean, or 0, and what each element's difference from it is multiplied with.
-    pub fn normalize(&self, cx: &Cx, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
+    pub fn normalize(&self, cx: &Cx, epsilon: f64, center: bool) -> Res<Vec<Kernel>> {
         let float = Float(Type::F32);
         let find = |w: &mut Writer, walk: &mut Walk| {
             let mut mean = float.held(&mut w.b, 0.0);

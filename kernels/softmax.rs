@@ -284,7 +284,7 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
 }
 
 /// Normalisation over the last `axes` dimensions: mean, variance around it, result.
-pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
+pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f64, center: bool) -> Res<Vec<Kernel>> {
     if let Some(found) = Grouped::of(cx, axes) {
         return found.lower(cx, epsilon, center);
     }

@@ -367,9 +367,82 @@ def numbered_experts(folder):
         record(folder, name, [node], inputs, {"y": F}, weights)
 
 
+def further_attention(folder):
+    """Lengths of sequences beside keys of the past, keys and values with their heads apart, a bias of fewer keys than a cache has."""
+    batch, new, past, heads, size = 2, 3, 4, 2, 4
+    width = heads * size
+    lengths = {"x": floats(batch, new, width), "lengths": np.array([past + new, 5], np.int32), "past": floats(2, batch, heads, past, size)}
+    node = helper.make_node("Attention", ["x", "w", "b", "lengths", "past"], ["y", "all"], "attention", domain="com.microsoft", num_heads=heads)
+    record(folder, "attention_lengths_past", [node], lengths, {"y": F, "all": F}, {"w": floats(width, 3 * width), "b": floats(3 * width)})
+    crossed = {"q": floats(batch, new, width), "k": floats(batch, heads, 5, size), "v": floats(batch, heads, 5, size)}
+    # The filter's value is of no effect without a mask.
+    node = helper.make_node("MultiHeadAttention", ["q", "k", "v", "b"], ["y"], "attention", domain="com.microsoft", num_heads=heads, mask_filter_value=-7.0)
+    record(folder, "multi_head_crossed", [node], crossed, {"y": F}, {"b": floats(3 * width)})
+    size, room, used = 16, 8, 5
+    inputs = {"query": floats(1, 1, heads * size), "key": floats(1, 1, size), "value": floats(1, 1, size)}
+    inputs |= {n: floats(1, 1, room, size) * (np.arange(room) < used - 1).astype(np.float32)[:, None] for n in ("past_key", "past_value")}
+    weights = {"seqlens": np.array([used - 1], np.int32), "total": np.array([used], np.int32), "bias": floats(1, heads, 1, used)}
+    names = [*inputs, "seqlens", "total", "", "", "", "bias"]
+    node = helper.make_node("GroupQueryAttention", names, ["y", "k", "v"], "attention", domain="com.microsoft", num_heads=heads, kv_num_heads=1)
+    record(folder, "group_query_bias", [node], inputs, {"y": F, "k": F, "v": F}, weights)
+
+
+def fused_activations(folder):
+    """Products with activations that have parameters."""
+    kinds = [("Elu", [0.7]), ("Celu", [0.6]), ("ThresholdedRelu", [0.4]), ("Selu", [1.2]), ("LeakyRelu", [0.3]), ("HardSigmoid", [0.3, 0.4])]
+    nodes, outputs = [], {}
+    for i, (kind, parameters) in enumerate(kinds):
+        given = dict(zip(("activation_alpha", "activation_beta"), parameters)) | ({"activation_gamma": 1.3} if kind == "Selu" else {})
+        nodes.append(helper.make_node("FusedGemm", ["x", "w"], [f"y{i}"], f"n{i}", domain="com.microsoft", alpha=1.0, beta=1.0, activation=kind, **given))
+        outputs[f"y{i}"] = F
+    record(folder, "fused_activations", nodes, {"x": floats(3, 5)}, outputs, {"w": floats(5, 4)})
+
+
+def nothing(folder):
+    """Sums without a term, layers without a step, loops without a round, windows that are larger than what they slide over."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Exp", ["carried"], ["next"]),
+            helper.make_node("Abs", ["next"], ["part"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", I64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("carried", F, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", F, None),
+            helper.make_tensor_value_info("part", F, ["rows", 2, "columns"]),
+        ],
+    )
+    inputs = {
+        "unseen": floats(1, 0, 4), "no_image": floats(1, 2, 0), "no_steps": floats(0, 2, 3),
+        "short": floats(1, 2, 4),
+    }
+    weights = {
+        "w0": floats(3, 0, 3), "b0": floats(3), "w1": floats(3, 2, 3), "w2": floats(2, 3, 3),
+        "rounds": np.array(0, np.int64), "lw": floats(2, 16, 3), "lr": floats(2, 16, 4), "h": np.zeros((2, 2, 4), np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["unseen", "w0", "b0"], ["channels"], "channels"),
+        helper.make_node("Conv", ["no_image", "w1"], ["image"], "image", pads=[2, 2]),
+        helper.make_node("ConvTranspose", ["no_image", "w2", "b0"], ["turned"], "turned"),
+        helper.make_node("LSTM", ["no_steps", "lw", "lr", "", "", "h"], ["all", "last"], "layer", hidden_size=4, direction="bidirectional"),
+        helper.make_node("MaxPool", ["short"], ["most", "places"], "most", kernel_shape=[5], strides=[2]),
+        helper.make_node("AveragePool", ["short"], ["mean"], "mean", kernel_shape=[7], strides=[3], pads=[1, 1], count_include_pad=1),
+        helper.make_node("MaxPool", ["short"], ["none"], "none", kernel_shape=[5]),
+        helper.make_node("Loop", ["rounds", "", "short"], ["same", "parts"], "loop", body=body),
+    ]
+    outputs = {k: F for k in ("channels", "image", "turned", "all", "last", "most", "mean", "none", "same", "parts")} | {"places": I64}
+    record(folder, "nothing", nodes, inputs, outputs, weights)
+
+
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts, numbered_experts):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts, numbered_experts, further_attention, fused_activations, nothing):
         write(folder)
 
 

@@ -281,8 +281,8 @@ impl Tally {
             let zero = b.to_vector(0f32);
             variance = float.op(b, Gen::Max, zero, variance);
         }
-        let variance = float.plus(b, variance, f64::from(norm.epsilon));
-        let factor = if norm.epsilon >= f32::MIN_POSITIVE {
+        let variance = float.plus(b, variance, norm.epsilon);
+        let factor = if norm.epsilon >= f32::MIN_POSITIVE.into() {
             b.op(op::V_RSQ_F32, &[variance.into()])
         } else {
             float.reciprocal_root(b, variance)

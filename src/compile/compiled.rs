@@ -9,11 +9,20 @@ use crate::runtime::plan::{KernelStats, PLAN_SECTION, Plan, WEIGHTS_SECTION};
 use crate::text::printable;
 use barewave_isa::Target;
 use bytes::Bytes;
+use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+/// What stands behind the ELF file: these bytes, and the hash of the hashes of all parts of the file. Tools that rewrite a file leave
+/// it out.
+const SEAL: [u8; 8] = *b"bw-xxh3\n";
+
+/// Bytes of a part that is hashed on its own, so that many are hashed at once when a file is read.
+const PART: usize = 4 << 20;
 
 /// A compiled model.
 #[derive(Clone, Debug)]
@@ -61,6 +70,14 @@ pub enum LoadError {
         path: PathBuf,
         /// The section that is missing.
         section: &'static str,
+    },
+    /// It is not what was written.
+    #[error(
+        "{path} is damaged: it does not have the checksum that it was written with; copy it again, or compile the model again"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
     },
     /// Its launch plan cannot be read.
     #[error("{path}: the launch plan cannot be read: {reason}")]
@@ -153,7 +170,7 @@ impl Compiled {
         bytes
     }
 
-    /// Writes the whole file: code, plan and weights. A model that was loaded is written as it was, whatever `abi` says.
+    /// Writes the whole file: code, plan and weights, and behind them a checksum. A model that was loaded is written as it was, whatever `abi` says.
     pub fn write_to(&self, abi: Abi, to: &mut dyn Write) -> Result<(), codeobj::Error> {
         match &self.code {
             Code::File(bytes) => Ok(to.write_all(bytes)?),
@@ -163,7 +180,9 @@ impl Compiled {
                     Section { name: PLAN_SECTION.to_string(), data: Contents::Bytes(Cow::Owned(plans)) },
                     Section { name: WEIGHTS_SECTION.to_string(), data: Contents::Made(&self.weights) },
                 ];
-                object(self.target, kernels, abi, sections).write_to(to)
+                let mut sealed = Sealed::new(to);
+                object(self.target, kernels, abi, sections).write_to(&mut sealed)?;
+                Ok(sealed.end()?)
             }
         }
     }
@@ -187,6 +206,9 @@ impl Compiled {
     pub fn from_bytes(bytes: Bytes, path: &Path) -> Result<Compiled, LoadError> {
         let unreadable = |source| LoadError::CodeObject { path: path.into(), source };
         let damaged = |reason: String| LoadError::Plan { path: path.into(), reason };
+        if !keeps_seal(&bytes) {
+            return Err(LoadError::Damaged { path: path.into() });
+        }
         let file = ElfFile::parse(&bytes).map_err(unreadable)?;
         let section = |section: &'static str| {
             let range = file.section(section).ok_or_else(|| LoadError::NoModel { path: path.into(), section })?;
@@ -212,6 +234,90 @@ impl Compiled {
     }
 }
 
+/// Hashes what is written.
+struct Sealed<'a> {
+    to: &'a mut dyn Write,
+    /// The part at hand, and how much of it there is.
+    hash: Xxh3,
+    bytes: usize,
+    /// Hashes of the parts before it.
+    sums: Vec<u8>,
+}
+
+impl<'a> Sealed<'a> {
+    fn new(to: &'a mut dyn Write) -> Sealed<'a> {
+        Sealed { to, hash: Xxh3::new(), bytes: 0, sums: Vec::new() }
+    }
+
+    fn end_part(&mut self) {
+        self.sums.extend(self.hash.digest128().to_le_bytes());
+        (self.hash, self.bytes) = (Xxh3::new(), 0);
+    }
+
+    /// Writes the seal.
+    fn end(mut self) -> std::io::Result<()> {
+        if self.bytes > 0 {
+            self.end_part();
+        }
+        self.to.write_all(&SEAL)?;
+        self.to.write_all(&xxh3_128(&self.sums).to_le_bytes())
+    }
+}
+
+impl Write for Sealed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.to.write(bytes)?;
+        let mut rest = &bytes[..count];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(PART - self.bytes));
+            self.hash.update(now);
+            self.bytes += now.len();
+            if self.bytes == PART {
+                self.end_part();
+            }
+            rest = later;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// True unless a file has a seal, and other contents than when it got that.
+fn keeps_seal(file: &[u8]) -> bool {
+    let Some((rest, sum)) = file.split_last_chunk::<16>() else { return true };
+    let Some((contents, seal)) = rest.split_last_chunk::<8>() else { return true };
+    if *seal != SEAL {
+        return true;
+    }
+    let sums: Vec<[u8; 16]> = contents.par_chunks(PART).map(|part| xxh3_128(part).to_le_bytes()).collect();
+    xxh3_128(&sums.concat()) == u128::from_le_bytes(*sum)
+}
+
 fn object<'a>(target: Target, kernels: &[codeobj::Kernel], abi: Abi, sections: Vec<Section<'a>>) -> CodeObject<'a> {
     CodeObject { target, abi, kernels: kernels.to_vec(), sections }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_long_file_counts() {
+        let bytes: Vec<u8> = (0..2 * PART + 77).map(|i| (i * 31 >> 3) as u8).collect();
+        let mut file = Vec::new();
+        let mut sealed = Sealed::new(&mut file);
+        bytes.chunks(PART / 3 + 5).for_each(|some| sealed.write_all(some).unwrap());
+        sealed.end().unwrap();
+        assert!(file.starts_with(&bytes) && keeps_seal(&file));
+        for at in [0, PART - 1, PART, 2 * PART, bytes.len() - 1, file.len() - 1] {
+            file[at] ^= 1;
+            assert!(!keeps_seal(&file), "byte {at}");
+            file[at] ^= 1;
+        }
+        file.remove(PART);
+        assert!(!keeps_seal(&file));
+    }
 }

@@ -117,8 +117,14 @@ impl FromStr for InputSpec {
             }
             Ok(Source::File(path.into()))
         };
+        // An input may be named like a type: what is no value of a type says so.
+        let is_name = |name: &str, rest: &str| {
+            let value = rest.split_once('=').is_some_and(|(kind, _)| shape_and_type(kind).is_some());
+            let typed = shape_and_type(name).filter(|(_, t)| *t == DType::Str || !value && !rest.starts_with('@'));
+            typed.is_none() && !name.is_empty() && !name.starts_with('@')
+        };
         match text.split_once('=') {
-            Some((name, rest)) if shape_and_type(name).is_none() && !name.is_empty() && !name.starts_with('@') => {
+            Some((name, rest)) if is_name(name, rest) => {
                 Ok(InputSpec { name: Some(name.into()), source: parse_source(rest)? })
             }
             _ => Ok(InputSpec { name: None, source: parse_source(text)? }),
@@ -328,6 +334,9 @@ mod tests {
         assert_eq!(parse("data=@dir/x.npz"), spec(Some("data"), f("dir/x.npz")));
         assert_eq!(parse("cat.png"), spec(None, f("cat.png")));
         assert_eq!(parse("img=cat.png"), spec(Some("img"), f("cat.png")));
+        assert_eq!(parse("i8=@x.npy"), spec(Some("i8"), f("x.npy")));
+        assert_eq!(parse("i8=4xf32=2"), spec(Some("i8"), Source::Fill(DType::F32, vec![4], 2.0)));
+        assert_eq!(parse("2xstring=@x"), spec(None, Source::Text(vec![2], "@x".into())));
     }
 
     #[test]

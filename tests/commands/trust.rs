@@ -145,6 +145,25 @@ fn missing_inputs_are_listed() {
 }
 
 #[test]
+fn damaged_compiled_files_are_told() {
+    let dir = Dir::new();
+    let compiled = dir.at("add.hsaco");
+    works(&["compile", "examples/digits/digits.onnx", "--target", "gfx942", "-o", &compiled]);
+    let whole = std::fs::read(&compiled).unwrap();
+    let bad = dir.at("bad.hsaco");
+    // Anywhere behind what tells the file's kind: headers, code, plan, weights, the checksum itself.
+    for at in (8..whole.len() - 24).step_by(whole.len() / 40).chain([whole.len() - 1]) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        std::fs::write(&bad, bytes).unwrap();
+        fails(&["run", &bad, "--random-inputs"], 1, &["damaged", "compile the model again"]);
+    }
+    // Tools that write the file anew leave the checksum out.
+    std::fs::write(&bad, &whole[..whole.len() - 24]).unwrap();
+    works(&["run", &bad, "--random-inputs"]);
+}
+
+#[test]
 fn extents_come_from_arrays() {
     let dir = Dir::new();
     let m = dir.file("m.onnx", two_outputs());

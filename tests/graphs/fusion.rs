@@ -363,3 +363,21 @@ fn what_is_read_beside_what_is_written_ends_with_it() {
         assert!(far < 1e-5, "{target}: {far}");
     }
 }
+
+#[test]
+fn normalisations_in_f64_keep_all_digits_of_their_epsilon() {
+    let mut b = Builder::new(17, 1);
+    let data = b.random(&[4, 8]);
+    let x = b.input_of(HostTensor::from_f64(DType::F64, &[4, 8], &data.to_f64()));
+    let c = |b: &mut Builder, v: f64| b.constant(HostTensor::from_f64(DType::F64, &[], &[v]));
+    let (two, epsilon) = (c(&mut b, 2.0), c(&mut b, 1e-3));
+    let square = b.node("Pow", &[&x, &two], &[]);
+    let mean = b.node("ReduceMean", &[&square], &[("axes", ints(&[1])), ("keepdims", int(1))]);
+    let shifted = b.node("Add", &[&mean, &epsilon], &[]);
+    let root = b.node("Sqrt", &[&shifted], &[]);
+    let y = b.node("Div", &[&x, &root], &[]);
+    b.output(&y);
+    let g = fuse(&b);
+    let StepKind::Normalize(n) = &g.steps[0].kind else { panic!("{:?}", kinds(&g)) };
+    assert_eq!((g.steps.len(), n.epsilon), (1, 1e-3));
+}

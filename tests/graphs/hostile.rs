@@ -712,3 +712,36 @@ fn everything() -> Model {
     b.output(&y);
     b.model
 }
+
+/// What is given of nothing, or of less than there is, is no reason to leave it aside.
+#[test]
+fn parts_that_are_empty_or_too_short() {
+    let error = |opset: i64, domain: &str, op: &str, inputs: &[Option<HostTensor>], list: &[(&str, Attribute)]| {
+        let mut b = Builder::new(opset, 7);
+        let names: Vec<String> = inputs.iter().map(|t| t.clone().map_or(String::new(), |t| b.constant(t))).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let y = b.node(op, &names, list);
+        b.model.graph.nodes.last_mut().unwrap().domain = domain.into();
+        b.output(&y);
+        b.model.expand();
+        graph::fuse(&b.model, &Options::default()).map(drop).unwrap_err().to_string()
+    };
+    let float = |shape: &[usize]| Some(HostTensor::from_f64(DType::F32, shape, &vec![0.5; shape.iter().product()]));
+    let whole = |t: DType, shape: &[usize]| Some(HostTensor::from_ints(t, shape, &vec![1; shape.iter().product()]));
+    // Steps of four sequences, and lengths of none.
+    let layer = [float(&[3, 4, 2]), float(&[1, 5, 2]), float(&[1, 5, 5]), None, whole(DType::I32, &[0])];
+    let e = error(17, "", "RNN", &layer, &[("hidden_size", int(5))]);
+    assert!(e.contains("lengths of shape [0] for 4 sequences"), "{e}");
+    let bytes = [whole(DType::U8, &[2, 3]), whole(DType::U8, &[3, 2]), whole(DType::U8, &[0])];
+    let e = error(17, "", "MatMulInteger", &bytes, &[]);
+    assert!(e.contains("zero point of shape [0]"), "{e}");
+    // A past without heads, and a mask of fewer keys than there are.
+    let rows = || float(&[1, 3, 8]);
+    let heads = [("q_num_heads", int(2)), ("kv_num_heads", int(2))];
+    let past = [rows(), rows(), rows(), None, float(&[0]), float(&[1, 2, 1, 4])];
+    let e = error(23, "", "Attention", &past, &heads);
+    assert!(e.contains("the past (input 4) has shape [0]"), "{e}");
+    let masked = [rows(), rows(), rows(), None, whole(DType::I32, &[1, 2])];
+    let e = error(17, "com.microsoft", "MultiHeadAttention", &masked, &[("num_heads", int(2))]);
+    assert!(e.contains("a mask of shape [1, 2] for 3 keys"), "{e}");
+}

@@ -16,7 +16,7 @@ pub struct Normalize {
     /// How many trailing dimensions are normalised over.
     pub axes: usize,
     /// Added to the variance.
-    pub epsilon: f32,
+    pub epsilon: f64,
     /// Subtract the mean; otherwise it counts as 0 (root mean square normalisation).
     pub center: bool,
 }
@@ -27,7 +27,7 @@ impl Normalize {
         let n = all.len() as f64;
         let mean = if self.center { all.iter().sum::<f64>() / n } else { 0.0 };
         let var = all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-        all.iter_mut().for_each(|x| *x = (*x - mean) / (var + self.epsilon as f64).sqrt());
+        all.iter_mut().for_each(|x| *x = (*x - mean) / (var + self.epsilon).sqrt());
     }
 }
 
@@ -78,7 +78,10 @@ impl Kind for Normalize {
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "    over the last {}, epsilon {:e}, center {}", self.axes, self.epsilon, self.center)
+        // As the attribute has it, which has 32 bits.
+        let (short, long) = (self.epsilon as f32, self.epsilon);
+        let epsilon = if f64::from(short) == long { format!("{short:e}") } else { format!("{long:e}") };
+        writeln!(f, "    over the last {}, epsilon {epsilon}, center {}", self.axes, self.center)
     }
 }
 

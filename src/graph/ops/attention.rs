@@ -286,7 +286,8 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 /// Which keys count, as onnxruntime's masks say it: how many of each sequence, perhaps with where they begin, a flag for each key,
-/// or one for each query and key. The result is `[batch, 1, 1 or queries, keys]`; input 1 are the keys, `[batch, keys, ..]` or `[batch, heads, keys, size]`.
+/// or one for each query and key. The result is `[batch, 1, 1 or queries, keys]`; input 1 are the keys, `[batch, keys, ..]` or `[batch, heads, keys, size]`,
+/// and input 2, if there is one, those of the past, which come first, `[batch, heads, keys, size]`.
 pub(super) fn key_mask(cx: &mut Lowering<'_>) -> Res<()> {
     let m = cx.input(0)?;
     let (dtype, dims) = (cx.dtype(m), cx.result(0));
@@ -335,7 +336,26 @@ pub(super) fn places(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// A bias for heads that lie in the last dimension; heads apart, `[batch, heads, length, size]`, stay as they are.
+pub(super) fn head_bias(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    if cx.rank(x) == 4 {
+        cx.pass(0, x);
+        return Ok(());
+    }
+    super::elementwise::add(cx)
+}
+
 // ---- rules ----
+
+pub(super) fn of_head_bias(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    if cx.dims(x).len() == 4 {
+        cx.same(0, x);
+        return Ok(());
+    }
+    super::elementwise::of_sum(cx)
+}
 
 pub(super) fn of_places(cx: &mut Inference<'_>) -> Res<()> {
     let (lengths, x) = (cx.input(0)?, cx.input(1)?);
@@ -356,6 +376,8 @@ pub(super) fn of_key_mask(cx: &mut Inference<'_>) -> Res<()> {
     let (Some(batch), Some(length)) = (keys.first(), keys.get(if keys.len() == 4 { 2 } else { 1 })) else {
         return Err(Reason::Shape(format!("keys of shape {}", described(keys))));
     };
+    let had = cx.optional(2).and_then(|p| cx.dims(p).get(2)).cloned();
+    let length = had.map_or(length.clone(), |had| &had + length);
     let one = Dim::Known(1);
     // Ends of keys; ends, then starts; ends, then running sums of the lengths of queries and of keys.
     let times = |n| batch * &Dim::Known(n);
@@ -370,6 +392,11 @@ pub(super) fn of_key_mask(cx: &mut Inference<'_>) -> Res<()> {
             return Err(Reason::Shape(format!("a mask of shape {mask} for keys of shape {keys}")));
         }
     };
+    // Keys that a mask says nothing of would count as hidden.
+    if dims[3].differs(&length) {
+        let mask = described(mask);
+        return Err(Reason::Shape(format!("a mask of shape {mask} for {length} keys of each sequence")));
+    }
     cx.give(0, DType::Bool, dims.to_vec())
 }
 
@@ -394,6 +421,12 @@ pub(super) fn of_attention(cx: &mut Inference<'_>) -> Res<()> {
     cx.tie(vec![(b.clone(), bk.clone()), (bk, bv), (dq, d.clone()), (hk.clone(), hv), (t.clone(), tv)]);
     let past = |i: usize| cx.optional(i).map(|p| cx.dims(p).to_vec()).unwrap_or_default();
     let (past_k, past_v) = (past(4), past(5));
+    if let Some(other) =
+        [&past_k, &past_v].into_iter().zip([4, 5]).find(|(p, i)| cx.optional(*i).is_some() && p.len() != 4)
+    {
+        let (dims, i) = (described(other.0), other.1);
+        return Err(Reason::Shape(format!("the past (input {i}) has shape {dims}, not [batch, heads, length, size]")));
+    }
     let long = |past: &[Dim]| past.get(2).cloned().unwrap_or(Dim::Known(0));
     let own = |past: &[Dim], own: [&Dim; 4]| past.iter().cloned().zip(own.map(Dim::clone)).collect::<Vec<_>>();
     cx.tie([own(&past_k, [&b, &hk, &long(&past_v), &d]), own(&past_v, [&b, &hk, &long(&past_k), &dv])].concat());

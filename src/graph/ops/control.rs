@@ -169,13 +169,17 @@ pub(super) fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Re
     join(cx, list, axis)
 }
 
-/// What a loop collects in no round, by what its body declares.
+/// What a loop collects in no round, by what its body declares: extents that only a round would tell are 0, as onnxruntime has them.
 pub(crate) fn nothing_collected(declared: &ValueInfo) -> Res<HostTensor> {
-    let known = |d: &Dim| if let Dim::Known(n) = d { Some(*n) } else { None };
-    let shape = declared.shape.as_ref().and_then(|dims| dims.iter().map(known).collect::<Option<Vec<_>>>());
-    match (declared.dtype, shape) {
-        (Some(dtype), Some(shape)) => Ok(HostTensor::from_f64(dtype, &[vec![0], shape].concat(), &[])),
-        _ => Err(Reason::Value("it runs no round, and the shape of what it collects is not declared".into())),
+    let extent = |d: &Dim| if let Dim::Known(n) = d { *n } else { 0 };
+    match (declared.dtype, &declared.shape) {
+        (Some(dtype), Some(dims)) => {
+            let shape: Vec<usize> = [0].into_iter().chain(dims.iter().map(extent)).collect();
+            Ok(HostTensor::from_f64(dtype, &shape, &[]))
+        }
+        _ => Err(Reason::Value(
+            "it runs no round, and how many dimensions what it collects has is not declared in its body".into(),
+        )),
     }
 }
 

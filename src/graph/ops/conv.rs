@@ -12,7 +12,7 @@ use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::{Access, Conv, Guard, StepKind, Window};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
-use crate::graph::lower::{Lowering, Part};
+use crate::graph::lower::{Lowering, Part, splat};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::DType;
@@ -141,6 +141,18 @@ impl Frame {
         let last = (input + &Dim::from(begin)).quotient_up(&stride);
         Ok(all.smaller(&last.larger(&(&all - &one))))
     }
+
+    /// The same for poolings, whose quotient onnxruntime and ONNX's own inference round towards zero: a window that is larger than the
+    /// padded input by less than a stride has a place.
+    pub(super) fn pooled(&self, d: usize, input: &Dim, ceil: bool) -> Res<Dim> {
+        if let (false, Some((begin, end)), Some(n)) = (ceil, &self.pads, input.known()) {
+            let beyond = self.reach(d).saturating_sub(n.saturating_add(begin[d]).saturating_add(end[d]));
+            if beyond > 0 && beyond / self.strides[d] < 2 {
+                return Ok((1 - beyond / self.strides[d]).into());
+            }
+        }
+        self.places(d, input, ceil)
+    }
 }
 
 /// Refuses results whose size cannot be computed with.
@@ -212,11 +224,11 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     let frame = Frame::read(cx, xs.len() - 2, Some(&ws[2..]))?;
     let (mut begin, _) = frame.padding(&xs[2..]);
     let dims = cx.result(0);
-    if dims.contains(&0) || xs.contains(&0) {
-        return Err(Reason::Shape(format!("data of shape {xs:?} has no elements")));
-    }
     let dtype = cx.dtype(x);
-    let mut y = if is_wide(&frame) {
+    // Sums of nothing.
+    let mut y = if xs.contains(&0) || ws.contains(&0) {
+        splat(dtype, &dims, Scalar::of(dtype, 0.0))
+    } else if is_wide(&frame) {
         let (data, weights) = (cx.without_base(x), cx.without_base(w));
         as_product(cx, data, weights, &frame, &begin, groups, &dims)?
     } else {
@@ -391,7 +403,7 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, w) = (cx.input(0)?, cx.input(1)?);
     check_float(cx, &[x, w])?;
     let (xs, ws) = (cx.shape(x).to_vec(), cx.shape(w).to_vec());
-    if xs.len() < 3 || ws.len() != xs.len() || xs.contains(&0) || ws.contains(&0) {
+    if xs.len() < 3 || ws.len() != xs.len() {
         return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit")));
     }
     let spatial = xs.len() - 2;
@@ -405,10 +417,14 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let dims = cx.result(0);
     let begin: Vec<usize> = (0..spatial).map(|d| transposed.begin(d, xs[2 + d], dims[2 + d])).collect();
     let frame = transposed.frame;
-    if dims.contains(&0) {
-        return Err(Reason::Shape(format!("the result's shape {dims:?} has no elements")));
-    }
     let dtype = cx.dtype(x);
+    // Sums of nothing.
+    if xs.contains(&0) || ws.contains(&0) {
+        let none = splat(dtype, &dims, Scalar::of(dtype, 0.0));
+        let y = cx.optional(2).map_or(Ok(none.clone()), |bias| add_bias(cx, none, bias))?;
+        cx.set(0, y);
+        return Ok(());
+    }
     let data = cx.operand_if(x, |v| v.is_inner_dense(1));
     let weights = cx.plain(w);
     if frame.strides.iter().any(|&s| s > MAX_PHASES) {
@@ -504,6 +520,14 @@ fn of_open_kernel(cx: &mut Inference<'_>, x: ValueId, channels: Dim, dtype: DTyp
     cx.give(0, dtype, dims)
 }
 
+/// Refuses weights without a window. Batches, channels and images may be empty.
+fn has_window(ws: &[Dim]) -> Res<()> {
+    match ws.iter().skip(2).any(|d| d.is(0)) {
+        true => Err(Reason::Shape(format!("weights of shape {} have no window", described(ws)))),
+        false => Ok(()),
+    }
+}
+
 /// Output 0 is a convolution of some data with some weights, in a type.
 pub(super) fn of_convolution(cx: &mut Inference<'_>, x: ValueId, w: ValueId, dtype: DType) -> Res<()> {
     let Some(kernel) = kernel(cx, x, w)? else {
@@ -520,11 +544,7 @@ pub(super) fn of_convolution(cx: &mut Inference<'_>, x: ValueId, w: ValueId, dty
             "data of shape {xs} and weights of shape {ws} do not fit in {groups} groups"
         )));
     }
-    // A batch may be empty.
-    if xs.iter().skip(1).chain(ws).any(|d| d.is(0)) {
-        let (xs, ws) = (described(xs), described(ws));
-        return Err(Reason::Shape(format!("data of shape {xs} or weights of shape {ws} have no elements")));
-    }
+    has_window(ws)?;
     let channels = (xs[1].clone(), &ws[1] * &groups.into());
     let mut dims = vec![xs[0].clone(), ws[0].clone()];
     for d in 0..kernel.len() {
@@ -547,11 +567,7 @@ pub(super) fn of_transpose(cx: &mut Inference<'_>) -> Res<()> {
     };
     let transposed = Transposed::read(cx, &kernel)?;
     let (xs, ws) = (cx.dims(x), cx.dims(w));
-    // A batch may be empty.
-    if xs.iter().skip(1).chain(ws).any(|d| d.is(0)) {
-        let (xs, ws) = (described(xs), described(ws));
-        return Err(Reason::Shape(format!("data of shape {xs} or weights of shape {ws} have no elements")));
-    }
+    has_window(ws)?;
     let mut dims = vec![xs[0].clone(), &ws[1] * &groups(cx)?.into()];
     dims.extend((0..kernel.len()).map(|d| transposed.places(d, &xs[2 + d])));
     cx.give(0, cx.dtype(x), dims)

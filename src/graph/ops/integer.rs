@@ -37,6 +37,11 @@ struct Factor {
 impl Factor {
     fn read(cx: &Lowering<'_>, value: usize, zero: usize) -> Res<Factor> {
         let (value, zero) = (cx.input(value)?, cx.optional(zero));
+        if let Some(z) = zero
+            && cx.shape(z).contains(&0)
+        {
+            return Err(Reason::Shape(format!("a zero point of shape {:?}", cx.shape(z))));
+        }
         // A zero point of zero is none.
         let zero = zero.filter(|z| !cx.constant(*z).is_some_and(|t| t.to_i64().iter().all(|x| *x == 0)));
         Ok(Factor { value, zero })
@@ -184,12 +189,22 @@ fn to_i32(cx: &mut Lowering<'_>, y: Lazy) -> Res<Lazy> {
     cx.combine(vec![y], &shape, |e, v| e.cast(v[0], DType::I32))
 }
 
+/// The result of a product or convolution without a single term.
+fn sums_of_nothing(cx: &Lowering<'_>) -> Lazy {
+    splat(DType::I32, &cx.result(0), Scalar::of(DType::I32, 0.0))
+}
+
 pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (Factor::read(cx, 0, 2)?, Factor::read(cx, 1, 3)?);
     let (sa, sb) = (cx.shape(a.value).to_vec(), cx.shape(b.value).to_vec());
-    let (Some(&k), false) = (sa.last(), sa.contains(&0) || sb.contains(&0) || sb.is_empty()) else {
+    let (Some(&k), false) = (sa.last(), sb.is_empty()) else {
         return Err(Reason::Shape(format!("factors of shape {sa:?} and {sb:?}")));
     };
+    if sa.contains(&0) || sb.contains(&0) {
+        let y = sums_of_nothing(cx);
+        cx.set(0, y);
+        return Ok(());
+    }
     if sa.len() > 1 && sb.len() > 1 {
         let y = product_of_bytes(cx, a, b)?;
         cx.set(0, y);
@@ -278,7 +293,7 @@ fn combined(cx: &mut Lowering<'_>, data: Lazy, with: u8) -> Res<Lazy> {
 fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
     let (xs, ws) = (cx.shape(x.value).to_vec(), cx.shape(w.value).to_vec());
     if xs.contains(&0) || ws.contains(&0) {
-        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} have no elements")));
+        return Ok(sums_of_nothing(cx));
     }
     let groups = conv::groups(cx)?;
     let frame = Frame::read(cx, xs.len() - 2, Some(&ws[2..]))?;

@@ -344,6 +344,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ai.onnx.ml.ZipMap", "f", "classlabels_int64s classlabels_strings", by_lowering, ml::zip_map),
     op ("barewave.Checked", ANY, "inputs operator", types::of_checked, types::checked),
     op ("barewave.Coupled", ANY, "classes", coupled::of_coupled, coupled::coupled),
+    op ("barewave.HeadBias", ANY, "", attention::of_head_bias, attention::head_bias),
     op ("barewave.KeyMask", ANY, "", attention::of_key_mask, attention::key_mask),
     op ("barewave.MatMulFloats", ANY, "K N block_size float", packed::of_matmul_bits, packed::matmul_floats),
     op ("barewave.Places", ANY, "", attention::of_places, attention::places),

@@ -46,7 +46,7 @@ pub(super) fn batch(cx: &mut Lowering<'_>) -> Res<()> {
     if cx.opset() < 9 && cx.int("spatial", 1)? == 0 {
         return Err(Reason::attribute("spatial", "is 0; only 1 is supported"));
     }
-    let epsilon = cx.float("epsilon", 1e-5)?;
+    let epsilon = cx.float("epsilon", 1e-5f32.into())?;
     let c = if shape.len() > 1 { shape[1] } else { 1 };
     let params = [cx.input(1)?, cx.input(2)?, cx.input(3)?, cx.input(4)?];
     for (i, &p) in params.iter().enumerate() {
@@ -161,7 +161,7 @@ fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, ep
     let lazy = lazy.halves().unwrap_or(lazy);
     let own = lazy.dtype();
     let access = cx.operand_of(lazy.reshaped(dims), |_| true);
-    let kind = StepKind::Normalize(Normalize { axes: dims.len() - axis, epsilon: epsilon as f32, center });
+    let kind = StepKind::Normalize(Normalize { axes: dims.len() - axis, epsilon, center });
     let y = cx.produce(kind, vec![access], dims, own);
     cx.combine(vec![y], dims, |e, v| e.cast(v[0], dtype))
 }
@@ -185,7 +185,7 @@ pub(super) fn instance(cx: &mut Lowering<'_>) -> Res<()> {
     if shape.len() < 3 {
         return Err(Reason::Shape(format!("data of shape {shape:?}; [N, C, spatial..] is needed")));
     }
-    let epsilon = cx.float("epsilon", 1e-5)?;
+    let epsilon = cx.float("epsilon", 1e-5f32.into())?;
     let y = normalized(cx, x, &shape, 2, epsilon, true)?;
     let dims = channels(shape.len(), shape[1]);
     let (scale, bias) = (cx.input(1)?, cx.input(2)?);
@@ -200,7 +200,7 @@ pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
     if shape.len() < 2 || groups == 0 || shape[1] % groups != 0 {
         return Err(Reason::Shape(format!("{groups} groups do not divide data of shape {shape:?}")));
     }
-    let epsilon = cx.float("epsilon", 1e-5)?;
+    let epsilon = cx.float("epsilon", 1e-5f32.into())?;
     let mut split = vec![shape[0], groups, shape[1] / groups];
     split.extend(&shape[2..]);
     let y = normalized(cx, x, &split, 2, epsilon, true)?;
@@ -261,7 +261,7 @@ fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> R
 fn layer_like(cx: &mut Lowering<'_>, center: bool) -> Res<()> {
     let (x, _, shape) = float_input(cx)?;
     let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
-    let epsilon = cx.float("epsilon", 1e-5)?;
+    let epsilon = cx.float("epsilon", 1e-5f32.into())?;
     if center && (cx.wants(1) || cx.wants(2)) {
         statistics(cx, x, axis, epsilon)?;
     }

@@ -279,7 +279,7 @@ pub(super) fn of_pool(cx: &mut Inference<'_>) -> Res<()> {
     let ceil = cx.int("ceil_mode", 0)? != 0;
     let mut dims = shape[..2].to_vec();
     for (d, n) in shape[2..].iter().enumerate() {
-        dims.push(frame.places(d, n, ceil)?);
+        dims.push(frame.pooled(d, n, ceil)?);
     }
     cx.give(0, cx.dtype(cx.input(0)?), dims.clone())?;
     cx.give(1, DType::I64, dims)

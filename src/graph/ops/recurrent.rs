@@ -114,7 +114,7 @@ fn layer(cx: &Lowering<'_>, gates: usize, defaults: &[&str]) -> Res<Layer> {
     };
     let (steps, batch) = if batch_first { (b, a) } else { (a, b) };
     let ws = cx.shape(cx.input(1)?);
-    if d != directions.len() || rows != gates * hidden || ws != [d, rows, width] || shape.contains(&0) || hidden == 0 {
+    if d != directions.len() || rows != gates * hidden || ws != [d, rows, width] || width * hidden == 0 {
         return Err(Reason::Shape(format!("data {shape:?}, weights {ws:?} and recurrent weights {rs:?} do not fit")));
     }
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
@@ -220,6 +220,18 @@ impl Layer {
         Ok(if self.batch_first { cx.permute(lazy, &[1, 0, 2]) } else { lazy })
     }
 
+    /// Sets the outputs of a layer over no steps: its states are what they were.
+    fn without_steps(&self, cx: &mut Lowering<'_>, states: usize) -> Res<()> {
+        let all = splat(self.dtype, &cx.result(0), Scalar::Float(0.0));
+        cx.set(0, all);
+        for s in 0..states {
+            let state = self.initial(cx, 5 + s)?;
+            let state = if self.batch_first { cx.permute(state, &[1, 0, 2]) } else { state };
+            cx.set(1 + s, state);
+        }
+        Ok(())
+    }
+
     /// Activation `f` of the backward direction, when it is not that of the forward one.
     fn other_activation(&self, f: usize) -> Option<&Activation> {
         let forward = self.activations.get(f)?;
@@ -276,13 +288,16 @@ impl Layer {
         if count > 0 {
             operands.push(block(cx, parameters)?);
         }
-        let lengths = cx
-            .optional(4)
-            .filter(|v| !cx.constant(*v).is_some_and(|t| t.to_i64().iter().all(|n| *n == self.steps as i64)));
+        let given = cx.optional(4);
+        if let Some(v) = given
+            && (cx.shape(v) != [b] || cx.dtype(v) != DType::I32)
+        {
+            return Err(Reason::Shape(format!("lengths of shape {:?} for {b} sequences", cx.shape(v))));
+        }
+        // Lengths that are all steps say nothing.
+        let all = |t: &HostTensor| t.to_i64().iter().all(|n| *n == self.steps as i64);
+        let lengths = given.filter(|v| !cx.constant(*v).is_some_and(all));
         if let Some(v) = lengths {
-            if cx.shape(v) != [b] || cx.dtype(v) != DType::I32 {
-                return Err(Reason::Shape(format!("lengths of shape {:?} for {b} sequences", cx.shape(v))));
-            }
             operands.push(cx.operand_if(v, View::is_dense));
         }
         let kind = Recurrent {
@@ -406,6 +421,9 @@ impl Layer {
 
 pub(super) fn rnn(cx: &mut Lowering<'_>) -> Res<()> {
     let l = layer(cx, 1, &["Tanh"])?;
+    if l.steps == 0 {
+        return l.without_steps(cx, 1);
+    }
     let inputs = l.inputs(cx, 1, 1)?;
     let h = l.initial(cx, 5)?;
     let update = l.expression(1, 1, 0, |w| {
@@ -419,6 +437,9 @@ pub(super) fn rnn(cx: &mut Lowering<'_>) -> Res<()> {
 /// Gates `z` (update), `r` (reset), `h` (hidden).
 pub(super) fn gru(cx: &mut Lowering<'_>) -> Res<()> {
     let l = layer(cx, 3, &["Sigmoid", "Tanh"])?;
+    if l.steps == 0 {
+        return l.without_steps(cx, 1);
+    }
     let before = cx.int("linear_before_reset", 0)? != 0;
     // The recurrent bias of the hidden gate is inside of the reset where the product is.
     let inputs = l.inputs(cx, 3, if before { 2 } else { 3 })?;
@@ -474,6 +495,9 @@ pub(super) fn gru(cx: &mut Lowering<'_>) -> Res<()> {
 /// Gates `i` (input), `o` (output), `f` (forget), `c` (cell); states hidden and cell.
 pub(super) fn lstm(cx: &mut Lowering<'_>) -> Res<()> {
     let l = layer(cx, 4, &["Sigmoid", "Tanh", "Tanh"])?;
+    if l.steps == 0 {
+        return l.without_steps(cx, 2);
+    }
     let inputs = l.inputs(cx, 4, 4)?;
     let states = vec![l.initial(cx, 5)?, l.initial(cx, 6)?];
     let holes: Vec<Lazy> =

@@ -7,6 +7,9 @@ use barewave_isa::{ModName, Mods, Op, Quirk, op};
 /// Constant offsets of scalar loads are less, on every target.
 const SCALAR_OFFSETS: u32 = 1 << 20;
 
+/// What the offset field of LDS instructions holds.
+const LDS_FIELD: u32 = 0xffff;
+
 impl Builder {
     /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords from a scalar address and a constant byte offset.
     pub fn scalar_load_into(&mut self, dst: Part, base: Part, offset: u32) {
@@ -226,7 +229,7 @@ impl Builder {
             4 => op::DS_READ_B128,
             n => panic!("no LDS read of {n} dwords"),
         };
-        let mods = Self::lds_mods(offset);
+        let (addr, mods) = self.lds_place(addr, offset);
         let space = self.lds_space();
         self.push(MInst { mods, space, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
     }
@@ -238,19 +241,21 @@ impl Builder {
             4 => op::DS_WRITE_B128,
             n => panic!("no LDS write of {n} dwords"),
         };
-        let mods = Self::lds_mods(offset);
+        let (addr, mods) = self.lds_place(addr, offset);
         let space = self.lds_space();
         self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
     }
     /// Writes the low or the high half of a dword to LDS at `addr + offset`.
     pub fn lds_write_half(&mut self, addr: Part, data: Part, high: bool, offset: u32) {
         let op = if high { op::DS_WRITE_B16_D16_HI } else { op::DS_WRITE_B16 };
-        let mods = Self::lds_mods(offset);
+        let (addr, mods) = self.lds_place(addr, offset);
         let space = self.lds_space();
         self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
     }
-    fn lds_mods(offset: u32) -> Mods {
-        assert!(offset < 65536, "LDS offset {offset} does not fit its field");
-        if offset > 0 { Mods::new().with(ModName::Offset, offset as i32) } else { Mods::new() }
+    /// Address and field of what lies `offset` behind an address: more than the field holds (LDS of gfx950 has 160 KiB) is added.
+    fn lds_place(&mut self, addr: Part, offset: u32) -> (Part, Mods) {
+        let (ahead, field) = (offset & !LDS_FIELD, offset & LDS_FIELD);
+        let addr = if ahead > 0 { self.add(addr, ahead) } else { addr };
+        (addr, if field > 0 { Mods::new().with(ModName::Offset, field as i32) } else { Mods::new() })
     }
 }

@@ -22,13 +22,14 @@ fn scale(b: &Body<'_>) -> Option<(&'static str, Attribute)> {
     (scale != 0.0).then_some(("scale", Attribute::Float(scale)))
 }
 
-/// A mask of keys in any of its forms, and a bias, as one mask of scores.
-fn masked(b: &mut Body<'_>, keys: &str, mask: &str, bias: &str) -> String {
+/// A mask of keys in any of its forms, and a bias, as one mask of scores. Keys of the past stand before the others.
+fn masked(b: &mut Body<'_>, [keys, past]: [&str; 2], mask: &str, bias: &str) -> String {
+    // Without a mask nothing is hidden, whatever this says.
+    let low = b.float("mask_filter_value", -10000.0);
     if mask.is_empty() {
         return bias.to_string();
     }
-    let seen = b.op("barewave:KeyMask", &[mask, keys]);
-    let low = b.float("mask_filter_value", -10000.0);
+    let seen = b.op("barewave:KeyMask", &[mask, keys, past]);
     let (zero, low) = (b.number(0.0), b.number(low));
     let hidden = b.op("Where", &[&seen, &zero, &low]);
     let hidden = b.op("CastLike", &[&hidden, keys]);
@@ -69,14 +70,15 @@ fn write_heads(
         let keys_end = b.op("Add", &[&width, &width]);
         let mut biased = |x: &str, from: &str, to: &str| {
             let part = b.op("Slice", &[bias, from, to]);
-            b.op("Add", &[x, &part])
+            // Keys and values that come with their heads apart have theirs already.
+            b.op("barewave:HeadBias", &[x, &part])
         };
         q = biased(&q, &none, &width);
         k = biased(&k, &width, &keys_end);
         v = biased(&v, &keys_end, &all);
     }
     let heads = b.int("num_heads", 1);
-    let mask = masked(b, &k, padding, added);
+    let mask = masked(b, [&k, past_k], padding, added);
     let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
     list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
     list.extend(scale(b));
@@ -214,7 +216,7 @@ fn projected(b: &mut Body<'_>, whole: &str, [mask, past, added]: [&str; 3]) -> (
         past_v = b.op("Squeeze", &[&both[1], &first]);
     }
     let heads = b.int("num_heads", 1);
-    let mask = masked(b, &parts[1], mask, added);
+    let mask = masked(b, [&parts[1], &past_k], mask, added);
     let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
     list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
     list.extend(scale(b));
@@ -337,6 +339,12 @@ fn group_query(b: &mut Body<'_>) {
     let mask = if bias.is_empty() {
         seen
     } else {
+        // A bias ends with the keys that count; a cache may have room for more.
+        let (room, ends) = (extent(b, &all_k, 2), extent(b, &bias, 3));
+        let more = b.op("Sub", &[&room, &ends]);
+        let before = b.ints(&[0; 7]);
+        let pads = b.with("Concat", &[&before, &more], &[("axis", Attribute::Int(0))]);
+        let bias = b.op("Pad", &[&bias, &pads]);
         let low = b.number(f32::NEG_INFINITY);
         let low = b.op("CastLike", &[&low, &bias]);
         b.op("Where", &[&seen, &bias, &low])

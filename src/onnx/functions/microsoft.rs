@@ -205,24 +205,29 @@ fn embed_norm(b: &mut Body<'_>) {
 fn activated(b: &mut Body<'_>, x: &str) -> String {
     let parameters = match b.attribute("activation_params") {
         Some(Attribute::Floats(v)) => v.clone(),
-        _ => match b.attribute("activation_alpha") {
-            Some(Attribute::Float(alpha)) => vec![*alpha, b.float("activation_beta", 0.5)],
-            _ => Vec::new(),
-        },
+        _ => Vec::new(),
     };
     let name = b.text("activation").unwrap_or("").to_string();
-    let at = |i: usize, default: f32| parameters.get(i).copied().unwrap_or(default);
+    let named = ["activation_alpha", "activation_beta"];
+    let at =
+        |b: &Body<'_>, i: usize, default: f32| parameters.get(i).copied().unwrap_or_else(|| b.float(named[i], default));
     match name.as_str() {
         "" => x.to_string(),
-        "LeakyRelu" => b.with("LeakyRelu", &[x], &[("alpha", Attribute::Float(at(0, 0.01)))]),
+        "LeakyRelu" => b.with("LeakyRelu", &[x], &[("alpha", Attribute::Float(at(b, 0, 0.01)))]),
         "Clip" => {
-            let (low, high) = (b.number(at(0, f32::NEG_INFINITY)), b.number(at(1, f32::INFINITY)));
+            let (low, high) = (b.number(at(b, 0, f32::NEG_INFINITY)), b.number(at(b, 1, f32::INFINITY)));
             let y = b.op("Max", &[x, &low]);
             b.op("Min", &[&y, &high])
         }
         "HardSigmoid" => {
-            let list = [("alpha", Attribute::Float(at(0, 0.2))), ("beta", Attribute::Float(at(1, 0.5)))];
+            let list = [("alpha", Attribute::Float(at(b, 0, 0.2))), ("beta", Attribute::Float(at(b, 1, 0.5)))];
             b.with("HardSigmoid", &[x], &list)
+        }
+        "Celu" | "Elu" | "ThresholdedRelu" => b.with(&name, &[x], &[("alpha", Attribute::Float(at(b, 0, 1.0)))]),
+        "Selu" => {
+            let names = [("activation_alpha", "alpha"), ("activation_gamma", "gamma")];
+            let given = names.into_iter().filter_map(|(from, to)| b.attribute(from).map(|a| (to, a.clone())));
+            b.with("Selu", &[x], &given.collect::<Vec<_>>())
         }
         other => b.op(other, &[x]),
     }
