@@ -14,6 +14,7 @@ use crate::kernels::rounds::is_narrow;
 use crate::kernels::shares;
 use crate::kernels::split;
 use crate::kernels::tile::{Form, Tile};
+use crate::kernels::vector;
 use crate::mir::Type;
 use barewave_isa::matrix::Layout;
 use barewave_isa::{Op, Resources, Target, op};
@@ -635,6 +636,8 @@ impl Machine {
         }
         let pace = self.pace(e, (tile, round));
         let edges = EDGES + LATENCIES * self.latency;
+        // Rounds of small blocks are too short for memory to answer within them.
+        let alone = if vector::has_small_blocks(tile) { pace.apart.max(pace.first) } else { pace.apart };
         // Tiles that a workgroup has something of.
         let visits = f64::from(shares.whole()) + f64::from(shares.units()) / f64::from(rounds) + 1.0;
         let own = f64::from(shares.units() + shares.whole() * rounds);
@@ -646,7 +649,7 @@ impl Machine {
             occupancy: (resident / pace.slots).max(1.0),
             rounds: own,
             busy: pace.busy,
-            alone: pace.apart,
+            alone,
             around: pace.around * visits + lines,
             ends: edges * visits + seen,
         };
