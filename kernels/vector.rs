@@ -6,7 +6,7 @@ use crate::mir::dot_instruction;
 use barewave_isa::{Op, Target};
 
 /// Tiles of multiply-adds: rows, columns, both per workitem.
-const VECTOR: [[u32; 4]; 9] = [
+const VECTOR: [[u32; 4]; 14] = [
     [128, 128, 16, 8],
     [128, 128, 8, 8],
     [128, 64, 8, 8],
@@ -16,7 +16,19 @@ const VECTOR: [[u32; 4]; 9] = [
     [64, 32, 8, 4],
     [32, 32, 4, 4],
     [16, 64, 2, 8],
+    [64, 64, 4, 4],
+    [32, 64, 4, 4],
+    [64, 32, 4, 4],
+    [32, 32, 2, 2],
+    [16, 16, 2, 2],
 ];
+
+/// Results of a workitem at most, and workitems at least, of tiles of [small blocks](has_small_blocks); and what their reads from LDS take over
+/// those of others: lanes have less of what they read in common. By the cycle model's times of 70 products and 28 convolutions, for sixteen
+/// pairs of target and type.
+const SMALL: u32 = 16;
+const MANY: u32 = 64;
+const MORE_READS: f64 = 1.35;
 
 /// Depths of a tile, in cells, the least first: one that is deeper takes more of a line that lies along k in a round, and meets less often.
 const DEPTHS: [u32; 3] = [LEAST, 16, 32];
@@ -28,6 +40,12 @@ const DEEPER: f64 = 0.14;
 
 /// Most instructions of a workitem for the products of a round: more of them are more code, and hide no more.
 const MOST_PRODUCTS: u32 = 1024;
+
+/// Workitems have few results each, of the least tile or of one that is shared among several waves: a round of theirs is short.
+pub(super) fn has_small_blocks(tile: &Tile) -> bool {
+    let own = tile.m * tile.n / tile.threads();
+    matches!(tile.form, Form::Vector { .. }) && (own < SMALL || own == SMALL && tile.threads() > MANY)
+}
 
 /// Tiles of multiply-adds, or dot products where the target has them for the type.
 pub(super) fn candidates(
@@ -54,11 +72,15 @@ pub(super) fn candidates(
     let tiles = tiles.map(|(&[m, n, tm, tn], cells)| {
         (Tile { types, m, n, k: cells * run, run, buffers: 2, form: Form::Vector { tm, tn, dot } }, tm, tn)
     });
-    let fits = |(t, tm, tn): &(Tile, u32, u32)| t.n >= min_n && tm * tn * sum <= 128;
+    // Each workitem loads a run of both operands at least.
+    let fits = |(t, tm, tn): &(Tile, u32, u32)| {
+        t.n >= min_n && tm * tn * sum <= 128 && t.k * t.m.min(t.n) >= t.threads() * run
+    };
     let round = |(t, tm, tn): (Tile, u32, u32)| {
         let (threads, bytes) = (t.threads(), f64::from(types.bytes()));
         let waves = threads.div_ceil(target.info().wave_size);
-        let reads = f64::from(threads * (tm + tn)) * bytes / machine.lds;
+        let more = if has_small_blocks(&t) { MORE_READS } else { 1.0 };
+        let reads = f64::from(threads * (tm + tn)) * bytes / machine.lds * more;
         let moves = f64::from(t.m + t.n) * bytes / 16.0;
         let dwords = types.bytes().div_ceil(4);
         let bytes_of = |o: usize| if e.comes_singly(o) { types.stored_bytes().max(4) } else { types.stored_bytes() };

@@ -14,6 +14,7 @@ use crate::kernels::rounds::is_narrow;
 use crate::kernels::shares;
 use crate::kernels::split;
 use crate::kernels::tile::{Form, Tile};
+use crate::kernels::vector;
 use crate::mir::Type;
 use barewave_isa::matrix::Layout;
 use barewave_isa::{Op, Resources, Target, op};
@@ -143,8 +144,7 @@ pub(in crate::kernels) struct Machine {
     pub lds: f64,
     /// Bytes per cycle from memory.
     pub memory: f64,
-    /// Bytes that stay in a cache before memory which all compute units share; infinite where there are several second-level
-    /// caches, or nothing is known.
+    /// Bytes that stay in a cache before memory which all compute units share; infinite where nothing is known.
     cache: f64,
     /// All compute units share the second-level cache.
     pub one_cache: bool,
@@ -199,7 +199,7 @@ impl Machine {
                 memory: c.dram_bytes_clk(),
                 one_cache: c.dies <= 1.0,
                 dies: c.dies as u32,
-                cache: if c.dies > 1.0 { f64::INFINITY } else { c.mall_mib.max(c.l2_mib) * 1048576.0 },
+                cache: c.mall_mib.max(c.l2_mib) * 1048576.0,
                 takes_results: c.mall_writes > 0.0,
                 dispatch: c.dispatch(1.0, c.cus),
                 issue,
@@ -527,7 +527,9 @@ impl Machine {
     /// parts one part's workgroups run behind another's.
     fn read(&self, e: &Extents, (tile, resident): (&Tile, f64), parts: usize, unnoticed: f64) -> (f64, Option<u32>) {
         let once = e.bytes as f64;
-        if e.batches > 1 || once <= self.cache {
+        // Of what is gathered dies touch parts of lines that others have just read.
+        let gathered = e.gathered.is_some() && !self.one_cache;
+        if e.batches > 1 || once <= self.cache || gathered {
             return (once, None);
         }
         let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
@@ -627,7 +629,8 @@ impl Machine {
         });
         let (read, shares) = banded.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let once = e.bytes as f64;
-        let read = self.read_again((once, once), read);
+        // What runs together is close to each other: a cache before several dies has what was read for the next share.
+        let read = if self.one_cache { self.read_again((once, once), read) } else { once };
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
@@ -635,6 +638,8 @@ impl Machine {
         }
         let pace = self.pace(e, (tile, round));
         let edges = EDGES + LATENCIES * self.latency;
+        // Rounds of small blocks are too short for memory to answer within them.
+        let alone = if vector::has_small_blocks(tile) { pace.apart.max(pace.first) } else { pace.apart };
         // Tiles that a workgroup has something of.
         let visits = f64::from(shares.whole()) + f64::from(shares.units()) / f64::from(rounds) + 1.0;
         let own = f64::from(shares.units() + shares.whole() * rounds);
@@ -646,7 +651,7 @@ impl Machine {
             occupancy: (resident / pace.slots).max(1.0),
             rounds: own,
             busy: pace.busy,
-            alone: pace.apart,
+            alone,
             around: pace.around * visits + lines,
             ends: edges * visits + seen,
         };
@@ -733,23 +738,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn narrow_rows_come_in_whole_lines() {
-        let machine = Machine::of(Target::parse("gfx1201").unwrap());
-        assert_eq!(machine.line, 128);
-        let form = Form::Vector { tm: 4, tn: 4, dot: None };
-        let tile = |m: u32, n: u32, t: DType| Tile { types: Types::of(t), m, n, k: 128, run: 1, buffers: 2, form };
-        let e = |deep: (bool, bool)| Extents {
+    /// A product of f32 or less without anything else.
+    fn extents([m, n, k]: [usize; 3], deep: (bool, bool)) -> Extents {
+        Extents {
             batches: 1,
-            m: 256,
-            n: 1024,
-            k: 4096,
-            bytes: 5 << 20,
+            m,
+            n,
+            k,
+            bytes: (m + n) * k * 4,
             stored: 4,
             expression: 0.0,
             deep,
-            pitch: [if deep.0 { 4096 } else { 256 }, if deep.1 { 4096 } else { 1024 }],
-            bands: false,
+            pitch: [if deep.0 { k } else { m }, if deep.1 { k } else { n }],
+            bands: true,
             shares: false,
             apart: false,
             in_rows: true,
@@ -759,7 +760,25 @@ mod tests {
             sparse: None,
             scaled: false,
             gathered: None,
-        };
+        }
+    }
+
+    #[test]
+    fn rows_of_tiles_share_what_a_memory_side_cache_does_not_hold() {
+        let machine = Machine::of(Target::parse("gfx942").unwrap());
+        let form = Form::Vector { tm: 8, tn: 8, dot: None };
+        let tile = Tile { types: Types::of(DType::F32), m: 128, n: 128, k: 8, run: 1, buffers: 2, form };
+        // 1 GiB, of which all rows of tiles read each column; and what the cache holds.
+        let band = |columns: usize| machine.read(&extents([1024, columns, 512], (true, false)), (&tile, 1.0), 1, 0.0).1;
+        assert_eq!([band(524_288), band(32_768)], [Some(8), None]);
+    }
+
+    #[test]
+    fn narrow_rows_come_in_whole_lines() {
+        let machine = Machine::of(Target::parse("gfx1201").unwrap());
+        assert_eq!(machine.line, 128);
+        let form = Form::Vector { tm: 4, tn: 4, dot: None };
+        let tile = |m: u32, n: u32, t: DType| Tile { types: Types::of(t), m, n, k: 128, run: 1, buffers: 2, form };
         // Of L2, and of the first level: 64 bytes of a line of 128 along the width; whole lines; lines along k, which a round takes whole.
         for (tile, deep, [loaded, given]) in [
             (tile(64, 64, DType::I8), (false, false), [256, 128]),
@@ -768,7 +787,7 @@ mod tests {
             (tile(128, 128, DType::I8), (false, false), [256, 256]),
             (tile(64, 32, DType::F16), (false, false), [256, 192]),
         ] {
-            let e = e(deep);
+            let e = extents([256, 1024, 4096], deep);
             assert_eq!([machine.loaded(&tile, &e), machine.given(&tile, &e)], [loaded, given], "{tile:?} {deep:?}");
         }
     }

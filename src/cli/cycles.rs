@@ -255,14 +255,16 @@ pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Resul
 }
 
 /// Clocks of launches that ran again and again before, without the cost of launches: with all traffic as in a first run, as where operands take turns
-/// in memory, and with what caches have of it. Waits are those behind another run in both: nobody says where these operands are. Nothing where a
-/// launch is not modelled.
+/// in memory, and with what caches have of it. Waits are those behind another run in both: nobody says where these operands are. Memory is that of
+/// `chip`, which may have another clock beside it than the launches were modelled with. Nothing where a launch is not modelled.
 pub fn repeated(launches: &[Launched], chip: &Chip) -> Option<[f64; 2]> {
     let one = |l: &Launched| {
         let (first, again) = (l.modelled.as_ref().ok()?, l.again.as_ref()?);
-        let mut moved = again.clone();
-        moved.moving(chip, first.traffic);
-        Some([moved.clocks, again.clocks])
+        Some([first, again].map(|of| {
+            let mut moved = again.clone();
+            moved.moving(chip, of.traffic);
+            moved.clocks
+        }))
     };
     launches.iter().try_fold([0.0; 2], |[a, b], l| one(l).map(|[c, d]| [a + c, b + d]))
 }

@@ -478,14 +478,18 @@ pub fn campaigns() -> Campaigns {
 /// Measured and modelled clocks of a row.
 pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
     let gemm = Gemm { reads_c: campaign.reads_c, warm: campaign.warm, ..row.gemm.clone() };
-    // Memory keeps its own clock.
-    let own = chip;
-    let mut chip = chip.clone();
+    let measured = if row.percent { row.measured } else { row.measured * campaign.mhz * 1e6 };
+    let modelled = gemm.clocks(&as_run(row, chip, campaign), row.cus).total;
+    (measured, chip.throttled(modelled / campaign.clock, row.cus) + campaign.launch)
+}
+
+/// A chip as it was in a row's tuning run. Memory keeps its own clock.
+fn as_run(row: &Row, chip: &Chip, campaign: Campaign) -> Chip {
     let nominal = if row.percent { chip.boost_mhz } else { campaign.mhz };
+    let mut chip = chip.clone();
     chip.boost_mhz = nominal * if row.percent { campaign.clock.min(1.0) } else { campaign.clock };
     chip.dram_gbs *= campaign.memory;
-    let measured = if row.percent { row.measured } else { row.measured * campaign.mhz * 1e6 };
-    (measured, own.throttled(gemm.clocks(&chip, row.cus).total / campaign.clock, row.cus) + campaign.launch)
+    chip
 }
 
 /// What the model does for tuning runs that nobody has described.
@@ -555,6 +559,11 @@ impl Row {
         self.target.of_units(self.cus as u32)
     }
 
+    /// The row's kernel sums in 16 bits, as packed instructions of f16 do at twice the rate of those that sum in 32.
+    pub fn has_half_sums(&self) -> bool {
+        self.gemm.bytes.2 < 4.0
+    }
+
     /// Tiles over compute units, without splits of the depth.
     pub fn bucket(&self) -> Bucket {
         let g = &self.gemm;
@@ -568,14 +577,25 @@ impl Row {
         Some(self.measured / scale)
     }
 
-    /// The vendor's measured clocks over those that other code takes by the model, `clocks` without a launch, and `repeated` where the same
-    /// launches ran before: as the row's tuning run did it. Its launch and its clock are added.
-    pub fn vendor_over(&self, clocks: f64, repeated: f64) -> Option<f64> {
+    /// How the row's tuning run was, and its chip, as far as these are known.
+    fn run(&self) -> Option<(Campaign, Chip)> {
         let chip = Chip::of(self.target)?;
-        let campaign = campaign(&campaigns(), self).unwrap_or_else(|| usual(&chip));
+        Some((campaign(&campaigns(), self).unwrap_or_else(|| usual(&chip)), chip))
+    }
+
+    /// The chip at the clock of the row's tuning run, and with the share of memory's bandwidth that there was.
+    pub fn chip(&self) -> Option<Chip> {
+        let (campaign, _) = self.run()?;
+        Some(as_run(self, &Chip::of(self.device())?, campaign))
+    }
+
+    /// The vendor's measured clocks over those that other code takes by the model on [that chip](Row::chip), `clocks` without a launch, and
+    /// `repeated` where the same launches ran before: as the row's tuning run did it. Its launch and its clock are added.
+    pub fn vendor_over(&self, clocks: f64, repeated: f64) -> Option<f64> {
+        let (campaign, chip) = self.run()?;
         let clocks = if campaign.warm { repeated } else { clocks };
         let (measured, _) = self::clocks(self, &chip, campaign);
-        Some(measured / (clocks / campaign.clock + campaign.launch))
+        Some(measured / (chip.throttled(clocks / campaign.clock, self.cus) + campaign.launch))
     }
 }
 
@@ -739,6 +759,32 @@ mod tests {
             rocblas(&format!("{HEADER}{}\n{}\n", kernel("[32, 32, 4, 1]"), kernel("[32, 32, 2, 1]"))).unwrap();
         let of = |i: usize| (rows[i].dtype.as_str(), rows[i].gemm.rate, campaign_key(&rows[i])[1].clone());
         assert_eq!([of(0), of(1)], [("xf32", 1024.0, "f32".to_string()), ("f32", 256.0, "f32".to_string())]);
+    }
+
+    #[test]
+    fn memory_keeps_its_clock() {
+        // A run that went at 0.66 of 1300 MHz.
+        let line = "gfx900,NN,f32,f32,,512,8,1,500000,1675,gflops,64,8,32,[],\"[16, 4, 1]\",\"[4, 2]\",16,1,1,1,4,4";
+        let row = &rocblas(&format!("{HEADER}{line}\n")).unwrap().0[0];
+        let (own, run) = (Chip::of(row.target).unwrap(), row.chip().unwrap());
+        assert!(run.boost_mhz < 0.6 * own.boost_mhz && run.dram_gbs == own.dram_gbs, "{}", run.boost_mhz);
+        let (campaign, _) = row.run().unwrap();
+        let bytes = 1.04e9;
+        let ours = bytes / run.dram_bytes_clk();
+        let seconds = row.measured * row.vendor_over(ours, ours).unwrap().recip();
+        let launch = campaign.launch / campaign.mhz * 1e-6;
+        assert!((seconds - launch - bytes / (own.dram_gbs * own.dram_share * 1e9)).abs() < 1e-5, "{seconds}");
+    }
+
+    #[test]
+    fn rows_that_sum_in_16_bits_are_told_apart() {
+        let of = |target: &str, compute: &str, instruction: &str| {
+            let kernel = format!("\"{instruction}\",\"[16, 16, 1]\",\"[8, 8]\",1,1,true,true,8,8");
+            let line = format!("{target},TN,f16,f16,{compute},1856,5888,1,1280,9000,gflops,128,128,16,{kernel}");
+            rocblas(&format!("{HEADER}{line}\n")).unwrap().0[0].has_half_sums()
+        };
+        assert!(of("gfx900", "f16", "[]") && of("gfx900", "", "[]"));
+        assert!(!of("gfx900", "f32", "[]") && !of("gfx908", "", "[32, 32, 8, 1]"));
     }
 
     #[test]

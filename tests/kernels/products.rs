@@ -109,6 +109,34 @@ fn considered(graph: &FusedGraph, target: Target) -> Considered {
     candidates(graph, &graph.steps[0], target, &Tuning::default()).unwrap()
 }
 
+/// Where there are few results, tiles whose workitems have four of them each fill more compute units: of rows and columns that they do not divide,
+/// of odd depths, whole and shared ones. A product of few rows takes them.
+#[test]
+fn tiles_of_small_blocks() {
+    for (i, target) in ["gfx803", "gfx900", "gfx906", "gfx1030", "gfx1100", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F32, DType::F16, DType::I8, DType::F64].into_iter().enumerate() {
+            let chip = Target::parse(target).unwrap();
+            for (l, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
+                let odd = (i + j + l) % 3;
+                let product = Product { extents: [1 + l % 2, 13 + 8 * odd, 44 - odd, 256 + odd], turned, dtype };
+                let all = considered(&product.graph(1).0, chip).candidates;
+                for side in [16, 32] {
+                    let found: Vec<&Candidate> = all.iter().filter(|c| c.tile[..2] == [side; 2]).collect();
+                    let some = [false, true].map(|shared| found.iter().copied().find(|c| (c.parts > 1) == shared));
+                    assert!(some.iter().all(Option::is_some) || dtype != DType::F32, "{target} {dtype}: {all:?}");
+                    let drawn = |c: &&Candidate| drawn(&format!("small {target} {dtype} {turned:?} {c:?}"));
+                    for tile in some.into_iter().flatten().filter(drawn) {
+                        product.check_by(Some(tile), target, 60 + j as u64, 1);
+                    }
+                }
+            }
+        }
+    }
+    let few = Product { extents: [1, 8, 64, 512], turned: [false; 2], dtype: DType::F32 };
+    let chosen = considered(&few.graph(1).0, Target::parse("gfx900").unwrap()).candidates[0];
+    assert_eq!(chosen.tile[..2], [16; 2], "{chosen:?}");
+}
+
 /// Tiles of multiply-adds and dot products of which a round is deeper than the least, of rows and columns that they do not divide; of odd
 /// depths, and shared ones.
 #[test]
@@ -289,7 +317,7 @@ fn what_is_left_over_comes_with_what_was_summed() {
     const DEPTH: usize = 1031;
     for (i, target) in ["gfx906", "gfx908", "gfx942", "gfx1030", "gfx1100", "gfx1201"].into_iter().enumerate() {
         for (j, dtype) in [DType::I8, DType::F16, DType::F32].into_iter().enumerate() {
-            let product = Product { extents: [1, 40 + i, 70 + j, DEPTH], turned: [false, true], dtype };
+            let product = Product { extents: [1, 100 + i, 170 + j, DEPTH], turned: [false, true], dtype };
             let (graph, mut b, [_, y]) = product.graph(i as u64);
             let of = Target::parse(target).unwrap();
             let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "product");
@@ -366,7 +394,7 @@ fn parts_that_end_between_tiles() {
 fn adding_parts_takes_no_room() {
     for (target, [m, n, k], tile, parts) in [
         ("gfx900", [128, 1760, 1760], [128, 64, 8], 8),
-        ("gfx906", [128, 1760, 1760], [64, 64, 8], 8),
+        ("gfx906", [128, 1760, 1760], [64, 128, 8], 8),
         ("gfx1030", [512, 2048, 1024], [64, 128, 8], 4),
     ] {
         let product = Product { extents: [1, m, n, k], turned: [false; 2], dtype: DType::F32 };

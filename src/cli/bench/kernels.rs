@@ -238,9 +238,7 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
     let chosen = considered.first();
     let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, dtype, p));
-    let repeated = cycles::repeated(&launches, chip);
-    let vendor =
-        table.as_ref().zip(repeated).and_then(|(t, [a, b])| t.of(chip, dtype, layout, &shaped, (a, b), launches.len()));
+    let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, &launches));
     let memory = total.dram / chip.dram_bytes_clk() / total.clocks.max(1.0);
     Ok(Line { name, launches, total, share, memory, considered, vendor_like, form, search, vendor })
 }

@@ -2,6 +2,7 @@
 
 use super::shape::{Family, Layout, Shaped};
 use super::validate::{in_file, read};
+use crate::cycles::{self, Launched};
 use crate::launch::{self, What, extent};
 use crate::limits::Limits;
 use crate::{Failure, Result};
@@ -81,16 +82,14 @@ impl Measured {
         }
     }
 
-    /// The row of a shape, if the table has one, beside our `clocks` (without launches; `repeated` where they ran before) in so many
-    /// launches. Of several chips the one whose compute units are nearest to the target's, of several times the shortest.
+    /// The row of a shape, if the table has one, beside our launches. Of several chips the one whose compute units are nearest to the target's, of several times the shortest.
     pub fn of(
         &self,
         chip: &Chip,
         dtype: DType,
         layout: Layout,
         shaped: &Shaped,
-        (clocks, repeated): (f64, f64),
-        launches: usize,
+        launches: &[Launched],
     ) -> Option<Vendor> {
         let far = |cus: f64| (cus - chip.cus).abs();
         match self {
@@ -106,6 +105,7 @@ impl Measured {
                 let rows = rows.iter().filter(same).filter_map(|r| Some((r, r.microseconds()?)));
                 let best = rows.min_by(|a, b| far(a.0.cus).total_cmp(&far(b.0.cus)).then(a.1.total_cmp(&b.1)))?;
                 let (row, microseconds) = best;
+                let [clocks, repeated] = cycles::repeated(launches, &row.chip()?)?;
                 Some(Vendor { microseconds, over_ours: row.vendor_over(clocks, repeated)?, chip: row.chip.clone() })
             }
             Measured::Conv(rows) => {
@@ -115,7 +115,8 @@ impl Measured {
                     .iter()
                     .filter(same)
                     .min_by(|a, b| far(a.cus).total_cmp(&far(b.cus)).then(a.ms.total_cmp(&b.ms)))?;
-                let over_ours = row.vendor_over(chip, clocks, launches);
+                let [clocks, _] = cycles::repeated(launches, chip)?;
+                let over_ours = row.vendor_over(chip, clocks, launches.len());
                 Some(Vendor { microseconds: row.ms * 1e3, over_ours, chip: row.chip.clone() })
             }
         }

@@ -45,10 +45,10 @@ fn fits([m, n, k, batch]: [f64; 4]) -> bool {
     m * n * k * batch <= LARGEST.0 && elements < LARGEST.1 && [m, n, k, batch].iter().all(|x| *x >= 1.0)
 }
 
-/// Clocks of our own kernels for an operator, without launches; the same where they ran before; and how many launches there are.
-fn own(target: Target, shaped: &Shaped) -> Option<(f64, f64, usize)> {
+/// Clocks of our own kernels for an operator with a chip's memory, without launches; the same where they ran before; and how many launches there are.
+fn own(target: Target, chip: &Chip, shaped: &Shaped) -> Option<(f64, f64, usize)> {
     let launches = super::kernels::own(target, shaped).ok()?;
-    let [clocks, repeated] = cycles::repeated(&launches, &Chip::of(target)?)?;
+    let [clocks, repeated] = cycles::repeated(&launches, chip)?;
     Some((clocks, repeated, launches.len()))
 }
 
@@ -76,13 +76,16 @@ impl Own for validate::Row {
         let (g, [a, b]) = (&self.gemm, self.transposed);
         // The table's matrices lie column by column: rows are columns for us, and A is B.
         let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
-        let (clocks, repeated, _) = own(self.device(), &shape::product([dtype; 2], whole, Layout::of([b, a])))?;
+        let product = shape::product([dtype; 2], whole, Layout::of([b, a]));
+        let (clocks, repeated, _) = own(self.device(), &self.chip()?, &product)?;
         self.vendor_over(clocks, repeated)
     }
     fn class(&self) -> &'static str {
         let Gemm { m, n, k, batch, .. } = self.gemm;
         let (least, most) = (m.min(n), m.max(n));
         match () {
+            // Ours sum in 32 bits, for which some chips have half the rate.
+            () if self.has_half_sums() => "sums of 16 bits",
             () if batch > 1.0 => "batched",
             () if least <= 16.0 => "few rows",
             () if m * n * k < SMALL => "small",
@@ -110,8 +113,9 @@ impl Own for conv::Row {
         if !fits(self.product) || n * c * h * w > LARGEST.1 {
             return None;
         }
-        let (clocks, _, launches) = own(self.device(), &shape::convolution(dtype, &self.shape))?;
-        Some(self.vendor_over(&Chip::of(self.device())?, clocks, launches))
+        let chip = Chip::of(self.device())?;
+        let (clocks, _, launches) = own(self.device(), &chip, &shape::convolution(dtype, &self.shape))?;
+        Some(self.vendor_over(&chip, clocks, launches))
     }
     fn class(&self) -> &'static str {
         let [_, kh, kw] = self.shape.kernel;
