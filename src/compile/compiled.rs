@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_long_file_counts() {
-        let bytes: Vec<u8> = (0..2 * PART + 77).map(|i| (i * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..2 * PART + 77).map(|i| ((i * 31) >> 3) as u8).collect();
         let mut file = Vec::new();
         let mut sealed = Sealed::new(&mut file);
         bytes.chunks(PART / 3 + 5).for_each(|some| sealed.write_all(some).unwrap());
