@@ -9,19 +9,18 @@ use crate::runtime::plan::{KernelStats, PLAN_SECTION, Plan, WEIGHTS_SECTION};
 use crate::text::printable;
 use barewave_isa::Target;
 use bytes::Bytes;
+use crc32fast::Hasher;
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-/// What stands behind the ELF file: these bytes, and the hash of the hashes of all parts of the file. Tools that rewrite a file leave
-/// it out.
-const SEAL: [u8; 8] = *b"bw-xxh3\n";
+/// What stands behind the ELF file: these bytes, and the CRC-32 of the file before them. Tools that rewrite a file leave it out.
+const SEAL: [u8; 8] = *b"bw-crc32";
 
-/// Bytes of a part that is hashed on its own, so that many are hashed at once when a file is read.
+/// Bytes of a part that is summed on its own when a file is read.
 const PART: usize = 4 << 20;
 
 /// A compiled model.
@@ -180,7 +179,7 @@ impl Compiled {
                     Section { name: PLAN_SECTION.to_string(), data: Contents::Bytes(Cow::Owned(plans)) },
                     Section { name: WEIGHTS_SECTION.to_string(), data: Contents::Made(&self.weights) },
                 ];
-                let mut sealed = Sealed::new(to);
+                let mut sealed = Sealed { to, sum: Hasher::new() };
                 object(self.target, kernels, abi, sections).write_to(&mut sealed)?;
                 Ok(sealed.end()?)
             }
@@ -234,49 +233,24 @@ impl Compiled {
     }
 }
 
-/// Hashes what is written.
+/// Sums what is written.
 struct Sealed<'a> {
     to: &'a mut dyn Write,
-    /// The part at hand, and how much of it there is.
-    hash: Xxh3,
-    bytes: usize,
-    /// Hashes of the parts before it.
-    sums: Vec<u8>,
+    sum: Hasher,
 }
 
-impl<'a> Sealed<'a> {
-    fn new(to: &'a mut dyn Write) -> Sealed<'a> {
-        Sealed { to, hash: Xxh3::new(), bytes: 0, sums: Vec::new() }
-    }
-
-    fn end_part(&mut self) {
-        self.sums.extend(self.hash.digest128().to_le_bytes());
-        (self.hash, self.bytes) = (Xxh3::new(), 0);
-    }
-
+impl Sealed<'_> {
     /// Writes the seal.
-    fn end(mut self) -> std::io::Result<()> {
-        if self.bytes > 0 {
-            self.end_part();
-        }
+    fn end(self) -> std::io::Result<()> {
         self.to.write_all(&SEAL)?;
-        self.to.write_all(&xxh3_128(&self.sums).to_le_bytes())
+        self.to.write_all(&self.sum.finalize().to_le_bytes())
     }
 }
 
 impl Write for Sealed<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let count = self.to.write(bytes)?;
-        let mut rest = &bytes[..count];
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(PART - self.bytes));
-            self.hash.update(now);
-            self.bytes += now.len();
-            if self.bytes == PART {
-                self.end_part();
-            }
-            rest = later;
-        }
+        self.sum.update(&bytes[..count]);
         Ok(count)
     }
 
@@ -287,13 +261,21 @@ impl Write for Sealed<'_> {
 
 /// True unless a file has a seal, and other contents than when it got that.
 fn keeps_seal(file: &[u8]) -> bool {
-    let Some((rest, sum)) = file.split_last_chunk::<16>() else { return true };
+    let Some((rest, sum)) = file.split_last_chunk::<4>() else { return true };
     let Some((contents, seal)) = rest.split_last_chunk::<8>() else { return true };
     if *seal != SEAL {
         return true;
     }
-    let sums: Vec<[u8; 16]> = contents.par_chunks(PART).map(|part| xxh3_128(part).to_le_bytes()).collect();
-    xxh3_128(&sums.concat()) == u128::from_le_bytes(*sum)
+    let of = |part: &[u8]| {
+        let mut sum = Hasher::new();
+        sum.update(part);
+        sum
+    };
+    let joined = |mut first: Hasher, second: Hasher| {
+        first.combine(&second);
+        first
+    };
+    contents.par_chunks(PART).map(of).reduce(Hasher::new, joined).finalize() == u32::from_le_bytes(*sum)
 }
 
 fn object<'a>(target: Target, kernels: &[codeobj::Kernel], abi: Abi, sections: Vec<Section<'a>>) -> CodeObject<'a> {
@@ -308,7 +290,7 @@ mod tests {
     fn every_byte_of_a_long_file_counts() {
         let bytes: Vec<u8> = (0..2 * PART + 77).map(|i| ((i * 31) >> 3) as u8).collect();
         let mut file = Vec::new();
-        let mut sealed = Sealed::new(&mut file);
+        let mut sealed = Sealed { to: &mut file, sum: Hasher::new() };
         bytes.chunks(PART / 3 + 5).for_each(|some| sealed.write_all(some).unwrap());
         sealed.end().unwrap();
         assert!(file.starts_with(&bytes) && keeps_seal(&file));
