@@ -82,7 +82,8 @@ impl Measured {
         }
     }
 
-    /// The row of a shape, if the table has one, beside our launches. Of several chips the one whose compute units are nearest to the target's, of several times the shortest.
+    /// The row of a shape, if the table has one, beside our launches. Of several chips the one whose compute units are nearest to the target's, of
+    /// several times the shortest.
     pub fn of(
         &self,
         chip: &Chip,
