@@ -22,7 +22,8 @@ pub use run::{Run, RunKey, fit, runs};
 
 use crate::chip::Chip;
 use crate::shapes::tiles;
-use crate::validate::{Bucket, Errors, Line, Table, TableError, errors, hash};
+use crate::table::{Line, Table, TableError};
+use crate::validate::{Bucket, Errors, errors, hash};
 use barewave_isa::{Quirk, Target};
 use solver::{Form, Work};
 use std::collections::BTreeMap;

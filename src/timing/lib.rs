@@ -31,6 +31,7 @@ pub mod shapes;
 pub mod sqtt;
 pub mod stall;
 mod stretch;
+pub mod table;
 mod turn;
 pub mod validate;
 pub mod wave;

@@ -5,7 +5,8 @@
 
 use crate::chip::{Chip, Evidence};
 use crate::gemm::{Gemm, matrix, rate, usual_matrix};
-use crate::validate::{Bucket, Errors, Table, TableError, errors};
+use crate::table::{Table, TableError};
+use crate::validate::{Bucket, Errors, errors};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 
