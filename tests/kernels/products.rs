@@ -499,16 +499,15 @@ fn tiles_that_fill_a_device() {
     }
 }
 
-/// Lines along the width that are whole tiles come by transposing loads, also of several products, and where workgroups share the depth.
-#[test]
-fn whole_tiles_by_transposing_loads() {
-    for (i, target) in ["gfx1200", "gfx1201"].into_iter().enumerate() {
+/// Products of narrow elements in the layouts whose lines run along the width, on two targets and of two of some extents each; `see` looks at
+/// the listing of a large one, whose name stands behind it.
+fn narrow_along_the_width(what: &str, targets: [&str; 2], extents: &[[usize; 4]], see: impl Fn(DType, &str, &str)) {
+    for (i, target) in targets.into_iter().enumerate() {
         for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
             for (l, turned) in [[false, false], [true, false], [true, true]].into_iter().enumerate() {
-                let deep = [1, 64, 128, 4096];
-                let all = [[1, 256, 384, 256], [3, 128, 256, 192], deep, [1, 128, 64, 640], [2, 256, 256, 128]];
-                for extents in [all[(i + j + l) % 5], all[(i + j + l + 2) % 5]] {
-                    if drawn(&format!("transposing loads {target} {dtype} {turned:?} {extents:?}")) {
+                for other in [0, 2] {
+                    let extents = extents[(i + j + l + other) % extents.len()];
+                    if drawn(&format!("{what} {target} {dtype} {turned:?} {extents:?}")) {
                         Product { extents, turned, dtype }.check(target, i as u64 + 5, 3);
                     }
                 }
@@ -516,11 +515,21 @@ fn whole_tiles_by_transposing_loads() {
                 let of = Target::parse(target).unwrap();
                 let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "product");
                 let machine = barewave::passes::compile(kernels.unwrap()[0].function.clone()).unwrap();
-                let text = barewave::passes::listing::listing(&machine);
-                assert!(text.contains("global_load_tr_b"), "{target} {dtype} {turned:?}:\n{text}");
+                let name = format!("{target} {dtype} {turned:?}");
+                see(dtype, &barewave::passes::listing::listing(&machine), &name);
             }
         }
     }
+}
+
+/// Lines along the width that are whole tiles come by transposing loads, also of several products, and where workgroups share the depth.
+#[test]
+fn whole_tiles_by_transposing_loads() {
+    let deep = [1, 64, 128, 4096];
+    let all = [[1, 256, 384, 256], [3, 128, 256, 192], deep, [1, 128, 64, 640], [2, 256, 256, 128]];
+    narrow_along_the_width("transposing loads", ["gfx1200", "gfx1201"], &all, |_, text, name| {
+        assert!(text.contains("global_load_tr_b"), "{name}:\n{text}");
+    });
     let floats = [DType::F8E4M3, DType::F8E5M2];
     for (i, turned) in [[false, false], [true, false], [true, true]].into_iter().enumerate() {
         scaled_product("gfx1201", floats, [1 + i % 2, 128, 256, 192], turned, (i, false));
@@ -531,26 +540,12 @@ fn whole_tiles_by_transposing_loads() {
 /// within a round, and where workgroups share the depth.
 #[test]
 fn lines_along_the_width_by_halves() {
-    for (i, target) in ["gfx1100", "gfx1102"].into_iter().enumerate() {
-        for (j, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
-            for (l, turned) in [[false, false], [true, false], [true, true]].into_iter().enumerate() {
-                let all = [[1, 504, 640, 200], [3, 192, 256, 192], [1, 64, 128, 4096], [1, 248, 392, 131]];
-                for extents in [all[(i + j + l) % 4], all[(i + j + l + 2) % 4]] {
-                    if drawn(&format!("halves {target} {dtype} {turned:?} {extents:?}")) {
-                        Product { extents, turned, dtype }.check(target, i as u64 + 5, 3);
-                    }
-                }
-                let (graph, ..) = Product { extents: [1, 1024, 1024, 512], turned, dtype }.graph(1);
-                let of = Target::parse(target).unwrap();
-                let kernels = barewave::kernels::lower(&graph, &graph.steps[0], of, &Default::default(), "product");
-                let machine = barewave::passes::compile(kernels.unwrap()[0].function.clone()).unwrap();
-                let text = barewave::passes::listing::listing(&machine);
-                assert!(text.contains("ds_store_b16_d16_hi"), "{target} {dtype} {turned:?}:\n{text}");
-                let turns = text.contains("v_perm_b32");
-                assert!(dtype == DType::I8 || !turns, "{target} {dtype} {turned:?} turns words:\n{text}");
-            }
-        }
-    }
+    let all = [[1, 504, 640, 200], [3, 192, 256, 192], [1, 64, 128, 4096], [1, 248, 392, 131]];
+    narrow_along_the_width("halves", ["gfx1100", "gfx1102"], &all, |dtype, text, name| {
+        assert!(text.contains("ds_store_b16_d16_hi"), "{name}:\n{text}");
+        let turns = text.contains("v_perm_b32");
+        assert!(dtype == DType::I8 || !turns, "{name} turns words:\n{text}");
+    });
 }
 
 /// So many results of so little depth that L2 would notice in which pieces they are stored: they leave in whole rows, also where the last
