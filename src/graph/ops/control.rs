@@ -169,18 +169,17 @@ pub(super) fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Re
     join(cx, list, axis)
 }
 
-/// What a loop collects in no round, by what its body declares: extents that only a round would tell are 0, as onnxruntime has them.
+/// What a loop collects in no round, by what its body declares: extents that only a round would tell are 0, and dimensions of which nothing is
+/// said are none but that of the rounds, as onnxruntime has them.
 pub(crate) fn nothing_collected(declared: &ValueInfo) -> Res<HostTensor> {
     let extent = |d: &Dim| if let Dim::Known(n) = d { *n } else { 0 };
-    match (declared.dtype, &declared.shape) {
-        (Some(dtype), Some(dims)) => {
-            let shape: Vec<usize> = [0].into_iter().chain(dims.iter().map(extent)).collect();
-            Ok(HostTensor::from_f64(dtype, &shape, &[]))
-        }
-        _ => Err(Reason::Value(
-            "it runs no round, and how many dimensions what it collects has is not declared in its body".into(),
-        )),
-    }
+    let Some(dtype) = declared.dtype else {
+        return Err(Reason::Value(
+            "it runs no round, and of which type what it collects is is not declared in its body".into(),
+        ));
+    };
+    let shape: Vec<usize> = [0].into_iter().chain(declared.shape.iter().flatten().map(extent)).collect();
+    Ok(HostTensor::from_f64(dtype, &shape, &[]))
 }
 
 fn known_flag(value: &Value) -> Option<bool> {
@@ -347,4 +346,22 @@ fn part(cx: &mut Lowering<'_>, value: &Value, axis: usize, at: usize) -> Value {
     shape.remove(axis);
     let plain = cx.plain_of(lazy);
     Value::Lazy(sliced(cx, &plain, &[(axis, at as i64, 1, 1)]).reshaped(&shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    #[test]
+    fn no_round_collects_what_is_declared() {
+        let of = |dtype, shape: Option<Vec<Dim>>| {
+            let declared = ValueInfo { name: "y".into(), dtype, shape };
+            nothing_collected(&declared).map(|t| (t.dtype(), t.shape().to_vec()))
+        };
+        let dims = vec![Dim::Known(3), Dim::Symbol("n".into())];
+        assert_eq!(of(Some(DType::F16), Some(dims)).unwrap(), (DType::F16, vec![0, 3, 0]));
+        assert_eq!(of(Some(DType::F32), None).unwrap(), (DType::F32, vec![0]));
+        assert!(of(None, None).is_err());
+    }
 }
