@@ -440,9 +440,25 @@ def nothing(folder):
     record(folder, "nothing", nodes, inputs, outputs, weights)
 
 
+def ties(folder):
+    """Sums and products of bytes that lie half way between two, with odd zero points."""
+    values = np.arange(-128, 128, dtype=np.int8)
+    inputs = {"x": values.reshape(16, 16), "y": ROOM.integers(-128, 128, (16, 16)).astype(np.int8)}
+    scalar = lambda value, kind: np.array(value, kind)
+    weights = {"quarter": scalar(0.25, np.float32), "half": scalar(0.5, np.float32), "step": scalar(2.7, np.float32)}
+    weights |= {f"z{z}": scalar(z, np.int8) for z in (-5, 0, 3)}
+    nodes = [
+        helper.make_node("QLinearMul", ["x", "quarter", "z0", "x", "quarter", "z0", "step", "z3"], ["square"], "square", domain="com.microsoft"),
+        helper.make_node("QLinearMul", ["x", "half", "z3", "y", "quarter", "z-5", "half", "z3"], ["product"], "product", domain="com.microsoft"),
+        helper.make_node("QLinearAdd", ["x", "quarter", "z3", "y", "half", "z-5", "half", "z3"], ["sum"], "sum", domain="com.microsoft"),
+    ]
+    outputs = {k: TensorProto.INT8 for k in ("square", "product", "sum")}
+    record(folder, "quantized_ties", nodes, inputs, outputs, weights)
+
+
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts, numbered_experts, further_attention, fused_activations, nothing):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts, numbered_experts, further_attention, fused_activations, nothing, ties):
         write(folder)
 
 

@@ -1,6 +1,7 @@
 //! Quantised operators: what is defined as dequantisation, a float operator, and quantisation.
 
 use super::{Attribute, Body};
+use crate::tensor::DType;
 
 pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
     Some(match op {
@@ -11,8 +12,8 @@ pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
 
 pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
     Some(match op {
-        "QLinearAdd" => |b| binary(b, "Add"),
-        "QLinearMul" => |b| binary(b, "Mul"),
+        "QLinearAdd" => add,
+        "QLinearMul" => mul,
         "QLinearSigmoid" => |b| unary(b, "Sigmoid", &[]),
         "QLinearLeakyRelu" => |b| unary(b, "LeakyRelu", &["alpha"]),
         "QLinearSoftmax" => |b| {
@@ -29,7 +30,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "QLinearWhere" => where_,
         "QGemm" => gemm,
         "MulInteger" => |b| {
-            let [x, y] = [0, 2].map(|i| centered(b, i));
+            let [x, y] = [0, 2].map(|i| centered(b, i, i + 1));
             let y = b.op("Mul", &[&x, &y]);
             b.set(0, &y);
         },
@@ -73,17 +74,19 @@ pub(super) fn dequantized_by(b: &mut Body<'_>, x: &str, scale: usize, zero: usiz
     b.op("DequantizeLinear", &[x, &s, &z])
 }
 
-/// Input `i` without its zero point, input `i + 1`, in 32 bits.
-fn centered(b: &mut Body<'_>, i: usize) -> String {
-    let wide = |b: &mut Body<'_>, i: usize| {
-        let x = b.input(i).to_string();
-        b.with("Cast", &[&x], &[("to", Attribute::Int(6))])
-    };
-    let x = wide(b, i);
-    if !b.has(i + 1) {
+/// An input as another type.
+fn cast(b: &mut Body<'_>, i: usize, to: DType) -> String {
+    let x = b.input(i).to_string();
+    b.with("Cast", &[&x], &[("to", Attribute::Int(i64::from(to.to_onnx())))])
+}
+
+/// Input `i` without its zero point, input `zero`, in 32 bits.
+fn centered(b: &mut Body<'_>, i: usize, zero: usize) -> String {
+    let x = cast(b, i, DType::I32);
+    if !b.has(zero) {
         return x;
     }
-    let z = wide(b, i + 1);
+    let z = cast(b, zero, DType::I32);
     b.op("Sub", &[&x, &z])
 }
 
@@ -104,10 +107,64 @@ fn quantize(b: &mut Body<'_>, value: &str, i: usize) {
     b.set(0, &y);
 }
 
-fn binary(b: &mut Body<'_>, op: &str) {
-    let (x, y) = (dequantized(b, 0), dequantized(b, 3));
-    let r = b.op(op, &[&x, &y]);
-    quantize(b, &r, 6);
+/// Output 0 from floats in steps of its scale, its zero point (input 7, if there is one) among them already: onnxruntime adds it before it
+/// rounds, which where a tie meets an odd one is not what QuantizeLinear does.
+fn rounded(b: &mut Body<'_>, value: &str) {
+    let one = b.number(1.0);
+    let z = b.input(7).to_string();
+    let nothing = if z.is_empty() { z } else { b.op("Sub", &[&z, &z]) };
+    let y = b.op("QuantizeLinear", &[value, &one, &nothing]);
+    b.set(0, &y);
+}
+
+/// A scale, input `i`, over that of the output.
+fn in_steps(b: &mut Body<'_>, i: usize) -> String {
+    let [s, step] = [i, 6].map(|i| b.input(i).to_string());
+    b.op("Div", &[&s, &step])
+}
+
+/// `round(x * y * (scales / scale) + zero)`, the product of both without their zero points exact in integers.
+fn mul(b: &mut Body<'_>) {
+    let (x, y) = (centered(b, 0, 2), centered(b, 3, 5));
+    let product = b.op("Mul", &[&x, &y]);
+    let product = b.with("Cast", &[&product], &[("to", Attribute::Int(i64::from(DType::F32.to_onnx())))]);
+    let [s, t, step] = [1, 4, 6].map(|i| b.input(i).to_string());
+    let scale = b.op("Mul", &[&s, &t]);
+    let scale = b.op("Div", &[&scale, &step]);
+    let mut r = b.op("Mul", &[&product, &scale]);
+    if b.has(7) {
+        let z = cast(b, 7, DType::F32);
+        r = b.op("Add", &[&r, &z]);
+    }
+    rounded(b, &r);
+}
+
+/// `round(x * (scale of x / scale) + (y * (scale of y / scale) + all zero points))`. onnxruntime's multiply-adds round once where two operators do
+/// twice: of sums that are nearly ties a few differ by one.
+fn add(b: &mut Body<'_>) {
+    let terms = [(0, 1, 2), (3, 4, 5)].map(|(i, scale, zero)| {
+        let (scale, x) = (in_steps(b, scale), cast(b, i, DType::F32));
+        let zero = b.has(zero).then(|| cast(b, zero, DType::F32));
+        let times = |b: &mut Body<'_>, v: &str| b.op("Mul", &[v, &scale]);
+        (times(b, &x), zero.map(|z| times(b, &z)))
+    });
+    let [(x, x_zero), (y, y_zero)] = terms;
+    let zeros = match (x_zero, y_zero) {
+        (Some(a), Some(c)) => Some(b.op("Add", &[&a, &c])),
+        (a, c) => a.or(c),
+    };
+    let zero = b.has(7).then(|| cast(b, 7, DType::F32));
+    let offset = match (zero, zeros) {
+        (Some(z), Some(zeros)) => Some(b.op("Sub", &[&z, &zeros])),
+        (None, Some(zeros)) => Some(b.op("Neg", &[&zeros])),
+        (zero, None) => zero,
+    };
+    let y = match offset {
+        Some(offset) => b.op("Add", &[&y, &offset]),
+        None => y,
+    };
+    let r = b.op("Add", &[&x, &y]);
+    rounded(b, &r);
 }
 
 fn unary(b: &mut Body<'_>, op: &str, names: &[&'static str]) {
