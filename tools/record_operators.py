@@ -441,7 +441,7 @@ def nothing(folder):
 
 
 def ties(folder):
-    """Sums and products of bytes that lie half way between two, with odd zero points."""
+    """Sums, products and means of bytes that lie half way between two, with odd zero points."""
     values = np.arange(-128, 128, dtype=np.int8)
     inputs = {"x": values.reshape(16, 16), "y": ROOM.integers(-128, 128, (16, 16)).astype(np.int8)}
     scalar = lambda value, kind: np.array(value, kind)
@@ -452,7 +452,9 @@ def ties(folder):
         helper.make_node("QLinearMul", ["x", "half", "z3", "y", "quarter", "z-5", "half", "z3"], ["product"], "product", domain="com.microsoft"),
         helper.make_node("QLinearAdd", ["x", "quarter", "z3", "y", "half", "z-5", "half", "z3"], ["sum"], "sum", domain="com.microsoft"),
     ]
-    outputs = {k: TensorProto.INT8 for k in ("square", "product", "sum")}
+    nodes.append(helper.make_node("QLinearAveragePool", ["image", "half", "z-5", "half", "z3"], ["mean"], "mean", kernel_shape=[2, 2], strides=[2, 2], domain="com.microsoft"))
+    inputs["image"] = ROOM.integers(-128, 128, (1, 3, 8, 8)).astype(np.int8)
+    outputs = {k: TensorProto.INT8 for k in ("square", "product", "sum", "mean")}
     record(folder, "quantized_ties", nodes, inputs, outputs, weights)
 
 

@@ -22,9 +22,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
             unary_with(b, "barewave:Softmax", &list);
         },
         "QLinearGlobalAveragePool" => |b| unary(b, "GlobalAveragePool", &[]),
-        "QLinearAveragePool" => |b| {
-            unary(b, "AveragePool", &["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"])
-        },
+        "QLinearAveragePool" => average_pool,
         "QLinearReduceMean" => |b| unary(b, "ReduceMean", &["axes", "keepdims"]),
         "QLinearConcat" => concat,
         "QLinearWhere" => where_,
@@ -107,11 +105,16 @@ fn quantize(b: &mut Body<'_>, value: &str, i: usize) {
     b.set(0, &y);
 }
 
-/// Output 0 from floats in steps of its scale, its zero point (input 7, if there is one) among them already: onnxruntime adds it before it
-/// rounds, which where a tie meets an odd one is not what QuantizeLinear does.
-fn rounded(b: &mut Body<'_>, value: &str) {
+/// A zero point, input `i`, as a float.
+fn zero(b: &mut Body<'_>, i: usize) -> String {
+    if b.has(i) { cast(b, i, DType::F32) } else { b.number(0.0) }
+}
+
+/// Output 0 from floats in steps of its scale, to which its zero point, input `zero`, was added: onnxruntime does that before it rounds, which where a
+/// tie meets an odd one is not what QuantizeLinear does.
+fn rounded(b: &mut Body<'_>, value: &str, zero: usize) {
     let one = b.number(1.0);
-    let z = b.input(7).to_string();
+    let z = b.input(zero).to_string();
     let nothing = if z.is_empty() { z } else { b.op("Sub", &[&z, &z]) };
     let y = b.op("QuantizeLinear", &[value, &one, &nothing]);
     b.set(0, &y);
@@ -131,40 +134,24 @@ fn mul(b: &mut Body<'_>) {
     let [s, t, step] = [1, 4, 6].map(|i| b.input(i).to_string());
     let scale = b.op("Mul", &[&s, &t]);
     let scale = b.op("Div", &[&scale, &step]);
-    let mut r = b.op("Mul", &[&product, &scale]);
-    if b.has(7) {
-        let z = cast(b, 7, DType::F32);
-        r = b.op("Add", &[&r, &z]);
-    }
-    rounded(b, &r);
+    let (r, z) = (b.op("Mul", &[&product, &scale]), zero(b, 7));
+    let r = b.op("Add", &[&r, &z]);
+    rounded(b, &r, 7);
 }
 
 /// `round(x * (scale of x / scale) + (y * (scale of y / scale) + all zero points))`. onnxruntime's multiply-adds round once where two operators do
 /// twice: of sums that are nearly ties a few differ by one.
 fn add(b: &mut Body<'_>) {
-    let terms = [(0, 1, 2), (3, 4, 5)].map(|(i, scale, zero)| {
-        let (scale, x) = (in_steps(b, scale), cast(b, i, DType::F32));
-        let zero = b.has(zero).then(|| cast(b, zero, DType::F32));
-        let times = |b: &mut Body<'_>, v: &str| b.op("Mul", &[v, &scale]);
-        (times(b, &x), zero.map(|z| times(b, &z)))
+    let terms = [(0, 1, 2), (3, 4, 5)].map(|(i, scale, nothing)| {
+        let (scale, x, z) = (in_steps(b, scale), cast(b, i, DType::F32), zero(b, nothing));
+        [x, z].map(|v| b.op("Mul", &[&v, &scale]))
     });
-    let [(x, x_zero), (y, y_zero)] = terms;
-    let zeros = match (x_zero, y_zero) {
-        (Some(a), Some(c)) => Some(b.op("Add", &[&a, &c])),
-        (a, c) => a.or(c),
-    };
-    let zero = b.has(7).then(|| cast(b, 7, DType::F32));
-    let offset = match (zero, zeros) {
-        (Some(z), Some(zeros)) => Some(b.op("Sub", &[&z, &zeros])),
-        (None, Some(zeros)) => Some(b.op("Neg", &[&zeros])),
-        (zero, None) => zero,
-    };
-    let y = match offset {
-        Some(offset) => b.op("Add", &[&y, &offset]),
-        None => y,
-    };
+    let [[x, x_zero], [y, y_zero]] = terms;
+    let (zeros, z) = (b.op("Add", &[&x_zero, &y_zero]), zero(b, 7));
+    let offset = b.op("Sub", &[&z, &zeros]);
+    let y = b.op("Add", &[&y, &offset]);
     let r = b.op("Add", &[&x, &y]);
-    rounded(b, &r);
+    rounded(b, &r, 7);
 }
 
 fn unary(b: &mut Body<'_>, op: &str, names: &[&'static str]) {
@@ -173,17 +160,29 @@ fn unary(b: &mut Body<'_>, op: &str, names: &[&'static str]) {
 }
 
 fn unary_with(b: &mut Body<'_>, op: &str, list: &[(&str, Attribute)]) {
-    let mut x = dequantized(b, 0);
-    // Channels in the last dimension, of images.
-    let last = b.int("channels_last", 0) != 0;
-    if last {
-        x = channels_first(b, &x);
-    }
-    let mut r = b.with(op, &[&x], list);
-    if last {
-        r = channels_last(b, &r);
-    }
+    let r = of_floats(b, op, list);
     quantize(b, &r, 3);
+}
+
+/// An operator of input 0 as floats.
+fn of_floats(b: &mut Body<'_>, op: &str, list: &[(&str, Attribute)]) -> String {
+    let x = dequantized(b, 0);
+    // Channels in the last dimension, of images.
+    if b.int("channels_last", 0) == 0 {
+        return b.with(op, &[&x], list);
+    }
+    let x = channels_first(b, &x);
+    let r = b.with(op, &[&x], list);
+    channels_last(b, &r)
+}
+
+fn average_pool(b: &mut Body<'_>) {
+    let list = attributes(b, &["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"]);
+    let r = of_floats(b, "AveragePool", &list);
+    let (step, z) = (b.input(3).to_string(), zero(b, 4));
+    let r = b.op("Div", &[&r, &step]);
+    let r = b.op("Add", &[&r, &z]);
+    rounded(b, &r, 4);
 }
 
 fn concat(b: &mut Body<'_>) {
