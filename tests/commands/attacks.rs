@@ -320,7 +320,6 @@ fn models_that_make_no_sense_name_the_cause() {
     for (name, bytes, words) in [
         ("conv0.onnx", conv("Conv", weights("w", &[1, 1, 0, 0], &[])), &["Conv_y", "[0, 0]"][..]),
         ("transpose0.onnx", conv("ConvTranspose", weights("w", &[1, 1, 0, 0], &[])), &["ConvTranspose_y"]),
-        ("channels0.onnx", conv("Conv", weights("w", &[0, 1, 1, 1], &[])), &["Conv_y"]),
         (
             "pool0.onnx",
             file(&[node("MaxPool", &["x"], &["y"], &pool)], &[image()], &[y()], &[]),

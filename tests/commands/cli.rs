@@ -1,5 +1,6 @@
 //! The command line as users and scripts see it: results, messages, exit codes.
 
+use crate::SEAL;
 use pretty_assertions::assert_eq;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -251,7 +252,7 @@ fn damaged_code_is_not_loaded() {
         }
         let s_nop = 0xbf80_0000u32;
         bytes[at..at + 4].copy_from_slice(&s_nop.to_le_bytes());
-        std::fs::write(&file, bytes).unwrap();
+        std::fs::write(&file, &bytes[..bytes.len() - SEAL]).unwrap();
         let words = ["kernel `conv_2` breaks a rule of the hardware and is not loaded", "`s_load_", "wait for"];
         fails(&["run", name, "--strict", "--random-inputs"], 1, &words);
     }
@@ -324,7 +325,7 @@ fn check_says_what_is_wrong_and_what_to_do() {
             text(&out.stdout)
         );
     }
-    // a model whose code was damaged is not run
+    // a model whose code another tool has changed is not run
     let mut bytes = std::fs::read(&model).unwrap();
     let file = barewave::codeobj::ElfFile::parse(&bytes).unwrap();
     let k = &file.kernels[0];
@@ -332,7 +333,7 @@ fn check_says_what_is_wrong_and_what_to_do() {
     let wait = 0xbfc7_0000u32.to_le_bytes();
     let at = code.clone().step_by(4).find(|&i| bytes[i..i + 4] == wait).expect("a wait for scalar loads");
     bytes[at..at + 4].copy_from_slice(&0xbf80_0000u32.to_le_bytes());
-    std::fs::write(&model, &bytes).unwrap();
+    std::fs::write(&model, &bytes[..bytes.len() - SEAL]).unwrap();
     fails(&["run", &model, "--input", "examples/digits/7.png"], 1, &["breaks a rule", "kmcnt", &k.name]);
 }
 

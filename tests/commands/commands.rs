@@ -10,3 +10,6 @@ mod pages;
 mod readme;
 mod shapes;
 mod trust;
+
+/// Bytes of the checksum behind a compiled file.
+const SEAL: usize = 12;

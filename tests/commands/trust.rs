@@ -1,5 +1,6 @@
 //! What must not happen in silence: wrong results, lost files, crashes, endless work.
 
+use crate::SEAL;
 use crate::model::{file, int, integers, node, value, weights};
 use barewave::tensor::{DType, HostTensor, ImageOptions, load_npz, save};
 use std::path::{Path, PathBuf};
@@ -152,14 +153,14 @@ fn damaged_compiled_files_are_told() {
     let whole = std::fs::read(&compiled).unwrap();
     let bad = dir.at("bad.hsaco");
     // Anywhere behind what tells the file's kind: headers, code, plan, weights, the checksum itself.
-    for at in (8..whole.len() - 24).step_by(whole.len() / 40).chain([whole.len() - 1]) {
+    for at in (8..whole.len() - SEAL).step_by(whole.len() / 40).chain([whole.len() - 1]) {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
         std::fs::write(&bad, bytes).unwrap();
         fails(&["run", &bad, "--random-inputs"], 1, &["damaged", "compile the model again"]);
     }
     // Tools that write the file anew leave the checksum out.
-    std::fs::write(&bad, &whole[..whole.len() - 24]).unwrap();
+    std::fs::write(&bad, &whole[..whole.len() - SEAL]).unwrap();
     works(&["run", &bad, "--random-inputs"]);
 }
 
