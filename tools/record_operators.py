@@ -434,9 +434,10 @@ def nothing(folder):
         helper.make_node("MaxPool", ["short"], ["most", "places"], "most", kernel_shape=[5], strides=[2]),
         helper.make_node("AveragePool", ["short"], ["mean"], "mean", kernel_shape=[7], strides=[3], pads=[1, 1], count_include_pad=1),
         helper.make_node("MaxPool", ["short"], ["none"], "none", kernel_shape=[5]),
+        helper.make_node("MaxPool", ["short"], ["no_place"], "no_place", kernel_shape=[7], strides=[3], ceil_mode=1),
         helper.make_node("Loop", ["rounds", "", "short"], ["same", "parts"], "loop", body=body),
     ]
-    outputs = {k: F for k in ("channels", "image", "turned", "all", "last", "most", "mean", "none", "same", "parts")} | {"places": I64}
+    outputs = {k: F for k in ("channels", "image", "turned", "all", "last", "most", "mean", "none", "no_place", "same", "parts")} | {"places": I64}
     record(folder, "nothing", nodes, inputs, outputs, weights)
 
 

@@ -145,7 +145,7 @@ impl Frame {
     /// The same for poolings, whose quotient onnxruntime and ONNX's own inference round towards zero: a window that is larger than the
     /// padded input by less than a stride has a place.
     pub(super) fn pooled(&self, d: usize, input: &Dim, ceil: bool) -> Res<Dim> {
-        if let (false, Some((begin, end)), Some(n)) = (ceil, &self.pads, input.known()) {
+        if let (Some((begin, end)), Some(n)) = (&self.pads, input.known()) {
             let beyond = self.reach(d).saturating_sub(n.saturating_add(begin[d]).saturating_add(end[d]));
             if beyond > 0 && beyond / self.strides[d] < 2 {
                 return Ok((1 - beyond / self.strides[d]).into());
