@@ -35,7 +35,7 @@ pub use query::page::{
     Difference, Encoding, claimed_twice, difference, encodings, encodings_of, find, operations, page,
 };
 pub use query::scalar_hazard::{AluWaits, ScalarHistory, ScalarUse};
-pub use text::legal::{legal, may_pair};
+pub use text::legal::{Pairing, legal, pairing};
 pub use text::lex::{ParseError, Resolve, Value};
 pub use text::parse::{Context, parse, parse_with};
 pub use text::print::Displayed;

@@ -10,7 +10,7 @@
 
 use super::emit::lower_inst;
 use crate::mir::{Function, MInst, Opnd, Order};
-use barewave_isa::{Flags, Op, Reg, Regs, Target};
+use barewave_isa::{Flags, Op, Pairing, Reg, RegFile, Regs, Target, pairing};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
@@ -153,11 +153,12 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
     let group = a.group.max(b.group);
     for (x, y) in [(a, b), (b, a)] {
         let Some(&op) = pairs().both.get(&(x.op()?, y.op()?)).filter(|op| target.has(**op)) else { continue };
+        let ([Opnd::P(dx)], [Opnd::P(dy)]) = (&x.dsts[..], &y.dsts[..]) else { continue };
+        let all = of_vectors(x) && of_vectors(y);
         for (swap_x, swap_y) in [(false, false), (true, false), (false, true), (true, true)] {
             let (Some(rx), Some(ry)) = (read(target, x, swap_x), read(target, y, swap_y)) else { continue };
-            if let ([Opnd::P(dx)], [Opnd::P(dy)]) = (&x.dsts[..], &y.dsts[..])
-                && !barewave_isa::may_pair(target, op, [*dx, *dy], [rx, ry])
-            {
+            let quick = pairing(target, op, [*dx, *dy], [rx, ry], all);
+            if quick == Pairing::No {
                 continue;
             }
             let mut both = MInst { group, ..MInst::new(op, &x.dsts, &x.srcs) };
@@ -170,12 +171,20 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
             if swap_y {
                 both.srcs.swap(own, own + 1);
             }
-            if lower_inst(&both, |_| 0).is_some_and(|i| barewave_isa::legal(target, &i).is_ok()) {
+            let is_legal = || lower_inst(&both, |_| 0).is_some_and(|i| barewave_isa::legal(target, &i).is_ok());
+            if quick == Pairing::Yes || is_legal() {
                 return Some(both);
             }
         }
     }
     None
+}
+
+/// All operands are VGPRs, and a third source is what the instruction writes over.
+fn of_vectors(inst: &MInst) -> bool {
+    let vector = |o: &Opnd| matches!(o, Opnd::P(r) if r.first.file() == RegFile::Vgpr);
+    let addend = inst.srcs.get(2).is_none_or(|addend| inst.dsts.first() == Some(addend));
+    addend && inst.srcs.len() <= 3 && inst.srcs.iter().chain(&inst.dsts).all(vector)
 }
 
 /// The first two sources, swapped if so wanted, where they are registers; none where they must not be swapped. A constant may take the

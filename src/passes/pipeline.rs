@@ -243,6 +243,28 @@ fn replace_block(f: &mut Function, at: usize, blocks: Vec<Block>) {
     }
 }
 
+/// What touches a place stands together, in the same order. Dwords of registers, which are most, are counted instead of compared.
+fn by_place(f: &Function, touched: Vec<schedule::Touch>) -> Vec<schedule::Touch> {
+    let register = |t: &schedule::Touch| t.place.register().map_or(f.vregs.len(), |v| v.0 as usize);
+    let mut ends = vec![0; f.vregs.len() + 1];
+    touched.iter().for_each(|t| ends[register(t)] += 1);
+    let mut end = 0;
+    for n in &mut ends {
+        end += *n;
+        *n = end;
+    }
+    let mut out = touched.clone();
+    for t in touched.into_iter().rev() {
+        let end = &mut ends[register(&t)];
+        *end -= 1;
+        out[*end] = t;
+    }
+    for list in out.chunk_by_mut(|a, b| register(a) == register(b)) {
+        list.sort_by_key(|t| t.place);
+    }
+    out
+}
+
 /// Takes constant moves to registers that nothing else writes out of a block.
 fn take_constants(f: &mut Function, at: usize) -> Vec<MInst> {
     let mut defs = vec![0u32; f.vregs.len()];
@@ -296,15 +318,10 @@ impl Body {
     fn find_edges(&mut self, f: &Function) {
         let order = self.sequence();
         let local = |p: &schedule::Place| p.register().is_some_and(|v| self.local.contains(&v));
-        // Dwords of registers, which are most, in the same order by their numbers.
-        let touched = schedule::touches(f, &self.insts, &order);
-        let (mut dwords, mut others): (Vec<_>, Vec<_>) =
-            touched.into_iter().partition(|t| t.place.register().is_some());
-        dwords.sort_by_key(|t| t.place.dword());
-        others.sort_by_key(|t| t.place);
+        let touched = by_place(f, schedule::touches(f, &self.insts, &order));
         let mut edges = Vec::new();
         let same = |a: &schedule::Touch, b: &schedule::Touch| a.place == b.place;
-        for list in dwords.chunk_by(same).chain(others.chunk_by(same)) {
+        for list in touched.chunk_by(same) {
             let place = &list[0].place;
             if !list.iter().any(|x| x.writes) {
                 continue;
@@ -533,6 +550,7 @@ impl Renamer<'_> {
                 values.insert(stage, value);
             }
         }
+        out.reserve(order.len());
         for i in order {
             let stage = body.stages[i];
             let copy = (n - i64::from(stage)).rem_euclid(i64::from(self.copies)) as u32;

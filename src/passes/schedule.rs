@@ -155,13 +155,6 @@ impl Place {
             _ => None,
         }
     }
-    /// The number of a dword of a virtual register, in the order of places.
-    pub fn dword(&self) -> Option<u64> {
-        match self {
-            Place::Dword(v, i) => Some(u64::from(*v) << 8 | u64::from(*i)),
-            _ => None,
-        }
-    }
     /// A register that all instructions share.
     pub fn is_shared(&self) -> bool {
         matches!(self, Place::Fixed(_))
@@ -169,6 +162,7 @@ impl Place {
 }
 
 /// That an instruction reads or writes a place.
+#[derive(Clone, Copy)]
 pub(super) struct Touch {
     pub place: Place,
     /// Its number.

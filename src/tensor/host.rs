@@ -417,18 +417,15 @@ impl HostTensor {
     /// A tensor of a type and the same shape made of runs of elements, each with the number of its first one, without memory for all
     /// as numbers.
     pub(crate) fn mapped(&self, dtype: DType, mut change: impl FnMut(usize, &mut [f64])) -> HostTensor {
-        let (mut bytes, mut at) = (Vec::new(), 0);
+        let (mut bytes, mut at) = (zeroed(self.len() * dtype.size()), 0);
         for piece in self.pieces() {
             let mut values = piece.to_f64();
             change(at, &mut values);
-            at += values.len();
             let made = HostTensor::from_f64(dtype, &[values.len()], &values);
-            if bytes.is_empty() {
-                bytes.reserve_exact(made.bytes().len() * self.len().div_ceil(values.len()));
-            }
-            bytes.extend_from_slice(made.bytes());
+            bytes[at * dtype.size()..][..made.bytes().len()].copy_from_slice(made.bytes());
+            at += values.len();
         }
-        HostTensor::new(dtype, &self.shape, bytes).expect("as many elements")
+        HostTensor::new(dtype, &self.shape, bytes.freeze()).expect("as many elements")
     }
 
     /// Runs of elements, few enough to be converted together.

@@ -14,7 +14,18 @@ type Infos = Vec<OnceLock<Option<OpInfo>>>;
 static INFOS: [OnceLock<Infos>; 64] = [const { OnceLock::new() }; 64];
 
 /// The operation as the target has it.
+#[inline]
 pub(crate) fn info(target: Target, op: Op) -> Option<&'static OpInfo> {
+    let all = INFOS.get(target.index()).and_then(OnceLock::get);
+    match all.and_then(|all| all.get(usize::from(op.0))).and_then(OnceLock::get) {
+        Some(known) => known.as_ref(),
+        None => first_info(target, op),
+    }
+}
+
+/// The same where nobody has asked yet.
+#[cold]
+fn first_info(target: Target, op: Op) -> Option<&'static OpInfo> {
     let i = target.index().min(INFOS.len() - 1);
     let all = INFOS[i].get_or_init(|| (0..Op::COUNT).map(|_| OnceLock::new()).collect());
     all.get(usize::from(op.0))?.get_or_init(|| build(target, op)).as_ref()

@@ -12,9 +12,9 @@ mod rules;
 
 use super::emit;
 use crate::mir::{Block, Code, Function, Gen, Generic, Group, MInst, Opnd, Part, RegClass, Type};
-use barewave_isa::{EncodeError, Flags, Op, Reg, Regs, Target, op};
+use barewave_isa::{EncodeError, Flags, Inst, Op, Reg, Regs, Target, op};
 use rules::Form;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An operation that the target cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ enum NoWay {
 
 /// Replaces generic operations and makes all operands encodable.
 pub fn select(f: &mut Function) -> Result<(), SelectError> {
-    let mut s = Selector { out: Vec::new(), constants: FxHashMap::default() };
+    let mut s = Selector { out: Vec::new(), constants: FxHashMap::default(), encodable: FxHashSet::default() };
     for b in 0..f.blocks.len() {
         let block = std::mem::take(&mut f.blocks[b]);
         s.out = Vec::with_capacity(block.insts.len() * 2);
@@ -84,6 +84,8 @@ struct Selector {
     out: Vec<MInst>,
     /// Scalars of the current block that hold constants.
     constants: FxHashMap<u32, Part>,
+    /// Instructions that the encoder took.
+    encodable: FxHashSet<Inst>,
 }
 
 fn class_of(f: &Function, o: Opnd) -> RegClass {
@@ -296,7 +298,7 @@ impl Selector {
         if commutes && plain(&inst.srcs[0]) && !plain(&inst.srcs[1]) {
             inst.srcs.swap(0, 1);
         }
-        let mut why = match encodable(f, &inst) {
+        let mut why = match self.try_encoder(f, &inst) {
             Ok(()) => {
                 self.out.push(inst);
                 return Ok(());
@@ -305,7 +307,7 @@ impl Selector {
         };
         if info.flags.has(Flags::COMMUTATIVE) && inst.mods.is_empty() && inst.srcs.len() >= 2 {
             inst.srcs.swap(0, 1);
-            if encodable(f, &inst).is_ok() {
+            if self.try_encoder(f, &inst).is_ok() {
                 self.out.push(inst);
                 return Ok(());
             }
@@ -334,7 +336,7 @@ impl Selector {
                         v.into()
                     }
                 };
-                match encodable(f, &inst) {
+                match self.try_encoder(f, &inst) {
                     Ok(()) => {
                         self.out.push(inst);
                         return Ok(());
@@ -346,6 +348,35 @@ impl Selector {
         Err(NoWay::Operands { name: info.name, why: Box::new(why), inst: f.inst_text(&inst) })
     }
 
+    /// Tries the encoder with a register of the right class and alignment for each virtual register.
+    fn try_encoder(&mut self, f: &Function, inst: &MInst) -> Result<(), NoWay> {
+        let mut seen: Vec<(u32, u16)> = Vec::new();
+        let mut next = 0u16;
+        let mut stand_in = |p: Part| {
+            let base = match seen.iter().find(|(v, _)| *v == p.reg.0) {
+                Some(&(_, b)) => b,
+                None => {
+                    let b = next;
+                    next += f.vreg(p.reg).dwords.next_multiple_of(4) as u16;
+                    seen.push((p.reg.0, b));
+                    b
+                }
+            };
+            let first = match f.vreg(p.reg).class {
+                RegClass::V => Reg::V0,
+                RegClass::A => Reg::A0,
+                RegClass::S => Reg::S0,
+            };
+            Regs::new(first.offset(base + p.first as u16), p.len)
+        };
+        let lowered = emit::lower_with(inst, |_| 0, |p| Some(stand_in(p))).ok_or(NoWay::Generic)?;
+        if !self.encodable.contains(&lowered) {
+            barewave_isa::encoded_size(f.target, &lowered)?;
+            self.encodable.insert(lowered);
+        }
+        Ok(())
+    }
+
     fn constant(&mut self, f: &mut Function, x: u32) -> Part {
         if let Some(p) = self.constants.get(&x) {
             return *p;
@@ -355,29 +386,4 @@ impl Selector {
         self.constants.insert(x, s);
         s
     }
-}
-
-/// Tries the encoder with a register of the right class and alignment for each virtual register.
-fn encodable(f: &Function, inst: &MInst) -> Result<(), NoWay> {
-    let mut seen: Vec<(u32, u16)> = Vec::new();
-    let mut next = 0u16;
-    let mut stand_in = |p: Part| {
-        let base = match seen.iter().find(|(v, _)| *v == p.reg.0) {
-            Some(&(_, b)) => b,
-            None => {
-                let b = next;
-                next += f.vreg(p.reg).dwords.next_multiple_of(4) as u16;
-                seen.push((p.reg.0, b));
-                b
-            }
-        };
-        let first = match f.vreg(p.reg).class {
-            RegClass::V => Reg::V0,
-            RegClass::A => Reg::A0,
-            RegClass::S => Reg::S0,
-        };
-        Regs::new(first.offset(base + p.first as u16), p.len)
-    };
-    let lowered = emit::lower_with(inst, |_| 0, |p| Some(stand_in(p))).ok_or(NoWay::Generic)?;
-    barewave_isa::encoded_size(f.target, &lowered).map(|_| ()).map_err(NoWay::from)
 }
