@@ -1,5 +1,7 @@
 //! Tables of measured times: comma-separated values with a header, and what cells of them say.
 
+use csv::{Position, ReaderBuilder, StringRecord};
+
 /// Why a table cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
@@ -10,17 +12,20 @@ pub enum TableError {
     #[error("line {line}: {cells} cells, the header has {header}")]
     Cells {
         /// Number of the line, from 1.
-        line: usize,
+        line: u64,
         /// Cells it has.
         cells: usize,
         /// Cells of the header.
         header: usize,
     },
+    /// What the reader of comma-separated values says of it.
+    #[error("the table cannot be read: {0}")]
+    Csv(#[from] csv::Error),
     /// A cell is not a number.
     #[error("line {line}, column {column}: '{text}' is not a number")]
     Number {
         /// Number of the line, from 1.
-        line: usize,
+        line: u64,
         /// The column.
         column: &'static str,
         /// What stands there.
@@ -30,7 +35,7 @@ pub enum TableError {
     #[error("line {line}, column {column}: '{text}' is no extent (from 1 to 10^12)")]
     Extent {
         /// Number of the line, from 1.
-        line: usize,
+        line: u64,
         /// The column.
         column: &'static str,
         /// What stands there.
@@ -44,68 +49,60 @@ pub enum TableError {
 /// Extents are less.
 const LONGEST: f64 = 1e12;
 
-/// A table of comma-separated values with a header; cells may be quoted.
+/// A table of comma-separated values with a header; cells may be quoted, and lines that begin with `#` are comments.
 pub struct Table<'a> {
-    header: Vec<String>,
-    lines: Vec<(usize, &'a str)>,
+    header: StringRecord,
+    text: &'a str,
+    reader: csv::Reader<&'a [u8]>,
 }
 
 /// A line of a [`Table`].
-pub struct Line<'t> {
-    header: &'t [String],
+pub struct Line {
+    header: StringRecord,
     /// Number of the line, from 1.
-    pub number: usize,
-    cells: Vec<String>,
-}
-
-/// The cells of a line.
-fn cells(line: &str) -> Vec<String> {
-    let mut out = vec![String::new()];
-    let mut quoted = false;
-    for c in line.trim_end_matches('\r').chars() {
-        match c {
-            '"' => quoted = !quoted,
-            ',' if !quoted => out.push(String::new()),
-            c => {
-                if let Some(last) = out.last_mut() {
-                    last.push(c);
-                }
-            }
-        }
-    }
-    out
+    pub number: u64,
+    cells: StringRecord,
 }
 
 impl<'a> Table<'a> {
     /// Reads the header; `needed` are columns that must be there.
     pub fn new(text: &'a str, needed: &[&'static str]) -> Result<Table<'a>, TableError> {
-        let mut lines =
-            text.lines().enumerate().map(|(n, l)| (n + 1, l)).filter(|l| !l.1.is_empty() && !l.1.starts_with('#'));
-        let header = cells(lines.next().ok_or(TableError::Empty)?.1);
+        let mut reader = ReaderBuilder::new().comment(Some(b'#')).flexible(true).from_reader(text.as_bytes());
+        let header = reader.headers()?.clone();
+        if header.is_empty() {
+            return Err(TableError::Empty);
+        }
         for n in needed {
-            if !header.iter().any(|h| h == n) {
-                return Err(TableError::NoColumn(n, header.join(", ")));
+            if !header.iter().any(|h| h == *n) {
+                return Err(TableError::NoColumn(n, header.iter().collect::<Vec<_>>().join(", ")));
             }
         }
-        Ok(Table { header, lines: lines.collect() })
+        Ok(Table { header, text, reader })
     }
 
     /// Its lines.
-    pub fn lines(&self) -> impl Iterator<Item = Result<Line<'_>, TableError>> {
-        self.lines.iter().map(|&(number, text)| {
-            let cells = cells(text);
-            if cells.len() != self.header.len() {
-                return Err(TableError::Cells { line: number, cells: cells.len(), header: self.header.len() });
+    pub fn lines(self) -> impl Iterator<Item = Result<Line, TableError>> + 'a {
+        let Table { header, text, reader } = self;
+        // A record's position is that of the comments and empty lines in front of it.
+        let number = move |at: &Position| {
+            let behind = text.get(at.byte() as usize..).unwrap_or("");
+            at.line() + behind.lines().take_while(|l| l.is_empty() || l.starts_with('#')).count() as u64
+        };
+        reader.into_records().map(move |cells| {
+            let cells = cells?;
+            let number = cells.position().map_or(0, number);
+            if cells.len() != header.len() {
+                return Err(TableError::Cells { line: number, cells: cells.len(), header: header.len() });
             }
-            Ok(Line { header: &self.header, number, cells })
+            Ok(Line { header: header.clone(), number, cells })
         })
     }
 }
 
-impl Line<'_> {
+impl Line {
     /// The text of a column; empty for one that the table does not have.
     pub fn text(&self, column: &str) -> &str {
-        self.header.iter().position(|h| h == column).map_or("", |i| &self.cells[i])
+        self.header.iter().position(|h| h == column).and_then(|i| self.cells.get(i)).unwrap_or("")
     }
     /// A number; `default` where the cell is empty.
     pub fn number(&self, column: &'static str, default: f64) -> Result<f64, TableError> {
@@ -134,5 +131,25 @@ impl Line<'_> {
         }
         let inner = text.split_once('[').map_or("", |t| t.1);
         inner.split(|c: char| !c.is_ascii_digit() && c != '.').filter_map(|n| n.parse().ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# measured\nname,n\r\n\n\"a, b\",1\n# more\n\nc,[2\nd,e,f\n";
+
+    #[test]
+    fn lines_have_their_numbers() {
+        let lines: Vec<_> = Table::new(TEXT, &["n"]).unwrap().lines().collect();
+        let [Ok(a), Ok(c), Err(TableError::Cells { line: 8, cells: 3, header: 2 })] = &lines[..] else {
+            panic!("{:?}", lines.iter().map(|l| l.as_ref().map(|l| l.number)).collect::<Vec<_>>())
+        };
+        assert_eq!((a.number, a.text("name"), a.number("n", 0.0).unwrap()), (4, "a, b", 1.0));
+        let wrong = c.extent("n", 1.0).unwrap_err().to_string();
+        assert_eq!(wrong, "line 7, column n: '[2' is not a number");
+        assert!(matches!(Table::new("# nothing\n\n", &[]).map(|_| ()), Err(TableError::Empty)));
+        assert!(matches!(Table::new(TEXT, &["m"]).map(|_| ()), Err(TableError::NoColumn("m", _))));
     }
 }
