@@ -93,17 +93,18 @@ pub(super) fn types(cx: &Cx) -> Res<Types> {
     if let StepKind::Scaled(s) = &cx.step.kind {
         let [left, right] = small::multiplied_in_blocks(cx.target, s.types).ok_or(Reason::Factors(a, b))?;
         let right = (right != left).then_some(right);
-        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32 });
+        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32, matrix: None });
     }
     if a.is_small_float() && b.is_small_float() {
         let [left, right] = small::multiplied(cx.target, [a, b]).ok_or(Reason::Factors(a, b))?;
         let right = (right != left).then_some(right);
-        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32 });
+        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32, matrix: None });
     }
     if a != b || a == DType::Bool {
         return Err(Reason::Factors(a, b));
     }
-    Ok(Types::of(a))
+    let xf32 = a == DType::F32 && cx.tuning.takes_xf32(cx.target);
+    Ok(Types { matrix: xf32.then_some(Type::Xf32), ..Types::of(a) })
 }
 
 /// Bytes of the tensors behind the operands of so many products.

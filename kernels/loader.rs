@@ -192,7 +192,9 @@ fn within(b: &mut Builder, item: Part, per_row: u32, has: u32) -> Part {
 pub(super) fn deep_load(tile: &Tile, own: u32, together: u32, depth: u32) -> (u32, u32) {
     if tile.run > 1 {
         let own = own.min(WIDEST / tile.types.stored_bytes()).max(tile.run);
-        return (own, own.min(together));
+        // Elements of whole words come so many at a time that lines end between loads.
+        let whole = if tile.types.stored_bytes() < 4 { own } else { 1 << depth.trailing_zeros().min(own.ilog2()) };
+        return (own, own.min(together).min(whole));
     }
     let vec = if depth.is_multiple_of(4) { own.min(4).min(together) } else { 1 };
     (vec, vec)

@@ -440,8 +440,8 @@ impl Operand {
     /// Loads are as wide as can be, since lines begin and end at whole words; or they could not be anywhere either.
     fn is_word_aligned(&self, cx: &Cx, (bytes, in_runs): (u32, bool), depth: usize) -> bool {
         let view = &cx.step.inputs[self.number].view;
-        if self.strides.0.min(self.strides.1) > 1 || self.is_beside_results(cx) {
-            // Cells are whole; and what lies between lines is not loaded.
+        if self.strides.0.min(self.strides.1) > 1 || self.is_beside_results(cx) || bytes >= 4 && in_runs {
+            // Cells are whole; what lies between lines is not loaded; and words are loaded as lines have them.
             return true;
         }
         let (line, together) = match self.is_wide() {

@@ -117,7 +117,7 @@ const TABLE: u32 = 32;
 
 /// The types of a product by matrix instructions: nothing is converted on the way.
 pub(super) fn types_of(types: Types) -> Types {
-    Types { compute: types.storage, ..types }
+    Types { compute: types.matrix.unwrap_or(types.storage), ..types }
 }
 
 /// Tiles of matrix instructions and what a round of them takes; none where the target has no such instruction for the types.
@@ -130,7 +130,7 @@ pub(super) fn candidates(
 ) -> Vec<(Tile, Round)> {
     let types = types_of(types);
     let lanes = target.info().wave_size;
-    let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
+    let run = if types.in_runs() { 16 / types.bytes() } else { 1 };
     let mut found = Vec::new();
     // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
     let of_side = |side: usize| {
@@ -148,17 +148,17 @@ pub(super) fn candidates(
         let Some((form, step)) = known else { continue };
         // Of the largest tiles LDS holds two steps of one instruction.
         let results = tile_m * tile_n / (down * across);
-        if types.bytes() < 4 && results > LARGE && step * types.bytes() != STEP_OF_LARGE {
+        if types.in_runs() && results > LARGE && step * types.bytes() != STEP_OF_LARGE {
             continue;
         }
         let form = MatrixForm { waves: (down, across), ..form };
         let k = depth * 8.max(32 / types.bytes());
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
-        if types.bytes() < 4 && depth == 1 || !k.is_multiple_of(step) {
+        if types.in_runs() && depth == 1 || !k.is_multiple_of(step) {
             continue;
         }
         // Who gathers waits for loads in the round that they are for.
-        let spread = types.bytes() < 4 && min_n == 1 && choice::has_matrix_shadow(target);
+        let spread = types.in_runs() && min_n == 1 && choice::has_matrix_shadow(target);
         if !(tile_m.is_power_of_two() || spread) {
             continue;
         }
@@ -184,7 +184,7 @@ pub(super) fn candidates(
             // RDNA3 has no other use for what it takes to hold a round longer what is stored as it comes.
             let stored = depth == LEAST && target.info().wmma == Some(Wmma11) && tile.comes_as_it_is_stored(e);
             let few = (stored || e.k <= FEW_ROUNDS * k as usize) && groups >= 2 * target.cus() as usize;
-            let in_turn = types.bytes() < 4 && min_n == 1 && !spread;
+            let in_turn = types.in_runs() && min_n == 1 && !spread;
             // Pieces of lines take the first level longer than is waited for with one.
             let few = few && !tile.is_transposed(0) && !tile.is_transposed(1);
             let buffers = if in_turn && few || spread && 2 * one > lds_bytes { 1 } else { 2 };
@@ -274,7 +274,7 @@ impl MatrixForm {
         let busy = self.clocks(target);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
         // Where other instructions run beside products these are hardly noticed.
-        let in_turn = types.bytes() < 4 && !spread && tile.sparse().is_none();
+        let in_turn = types.in_runs() && !spread && tile.sparse().is_none();
         let pieces = if in_turn { tile.in_pieces(e) } else { Pieces::default() };
         let of_all = f64::from(down * across) / f64::from(tile.k) * machine.issue;
         let packing = tile.packing(machine, e) + pieces.packed * of_all;
@@ -316,7 +316,7 @@ impl MatrixForm {
         let odd = tile.k / self.step(tile.run) % 2;
         let meetings = 3 - tile.buffers + 2 * odd;
         let clocks = self.products(tile) * busy;
-        let answer = if types.bytes() < 4 { choice::lds_answer(target) } else { 0.0 };
+        let answer = if types.in_runs() { choice::lds_answer(target) } else { 0.0 };
         let (ahead, sets) = rounds::reads_ahead(tile.k / self.step(tile.run), clocks, answer);
         // Where nothing is read ahead, and each SIMD has one wave at most, nobody multiplies meanwhile.
         let bare = match spread && ahead == 0 && down * across <= t.simds {
@@ -329,7 +329,7 @@ impl MatrixForm {
             false => sets.max(2) * (rows + columns),
         };
         // What is loaded is there twice where loads come first, and are not of single elements.
-        let in_turn = types.bytes() < 4 && !spread;
+        let in_turn = types.in_runs() && !spread;
         let single = e.comes_singly(0) || e.comes_singly(1);
         let loads = if in_turn && tile.buffers > 1 && !single { 2 } else { 1 };
         // Narrow elements of lines along the width are turned, of both operands at a time. Places in LDS change between two buffers.

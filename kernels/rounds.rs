@@ -54,7 +54,7 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
 
 /// Matrix instructions multiply narrow elements.
 pub(super) fn is_narrow(tile: &Tile) -> bool {
-    matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4
+    matches!(tile.form, Form::Matrix(_)) && tile.types.in_runs()
 }
 
 /// They do so while other instructions run: there each of these counts.

@@ -64,6 +64,8 @@ pub(super) struct Sliced {
 
 /// Tiles and what a round of them takes; none where the target has no such instruction for the types, or operands have other lines.
 pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Extents) -> Vec<(Tile, Round)> {
+    // Columns that a lane loads beside each other are put together for instructions that take one k of a lane, or narrow elements.
+    let types = if e.deep.1 { types } else { Types { matrix: None, ..types } };
     let types = matrix::types_of(types);
     let bytes = types.bytes();
     let fits = e.lines && bytes <= 4 && types.accumulate.dwords() == 1;

@@ -30,17 +30,24 @@ pub(super) struct Types {
     pub right: Option<Type>,
     /// What products are summed in.
     pub accumulate: Type,
+    /// What matrix instructions multiply, where they read less of the elements than memory has.
+    pub matrix: Option<Type>,
 }
 
 impl Types {
     /// Multiply-adds of a type's elements.
     pub fn of(t: DType) -> Types {
         let compute = values::computed(t);
-        Types { storage: values::stored(t), compute, right: None, accumulate: compute }
+        Types { storage: values::stored(t), compute, right: None, accumulate: compute, matrix: None }
     }
     /// What is multiplied, of the left and of the right operand.
     pub fn factors(&self) -> [Type; 2] {
         [self.compute, self.right.unwrap_or(self.compute)]
+    }
+    /// Elements that matrix instructions multiply so quickly that what else there is to do for them counts: they lie in LDS in runs along the
+    /// depth, of which a lane reads 16 bytes at a time.
+    pub fn in_runs(&self) -> bool {
+        self.bytes() < 4 || self.compute == Type::Xf32
     }
     /// Bytes of an element in memory.
     pub fn stored_bytes(&self) -> u32 {
@@ -161,7 +168,7 @@ impl Tile {
             None if self.types.bytes() == 1 => Type::U32,
             None => Type::U16,
         };
-        let types = Types { storage, compute: Type::U32, right: None, accumulate: Type::U32 };
+        let types = Types { storage, compute: Type::U32, right: None, accumulate: Type::U32, matrix: None };
         Tile { types, k: self.k / self.block().unwrap_or(2 * self.run), run: 1, ..*self }
     }
 

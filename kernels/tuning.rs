@@ -4,11 +4,11 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
-use crate::mir::Type;
+use crate::mir::{Type, matrix_instruction};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,6 +88,7 @@ pub struct Tuning {
     products: BTreeMap<Product, Tuned>,
     winograd: When,
     sparse: When,
+    xf32: bool,
 }
 
 /// Why a text is no tuning.
@@ -102,6 +103,9 @@ pub struct TuningError {
 
 /// Names of the columns.
 const HEADER: &str = "target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts";
+
+/// The line that allows matrix instructions to read 10 bits of f32's mantissa.
+const XF32: &str = "xf32,allowed";
 
 /// Words behind the name of a method, which say where it is used.
 const WHEN: [(&str, When); 2] = [("never", When::Never), ("always", When::Always)];
@@ -127,6 +131,10 @@ impl Tuning {
                 let what =
                     || TuningError { line: i + 1, what: format!("'{word}' is no way to use {name}: {}", words()) };
                 *method = known.ok_or_else(what)?.1;
+                continue;
+            }
+            if line == XF32 {
+                out.xf32 = true;
                 continue;
             }
             let (product, tuned) = row(line).map_err(|what| TuningError { line: i + 1, what })?;
@@ -179,6 +187,16 @@ impl Tuning {
         self.sparse
     }
 
+    /// Products of f32 may be made by matrix instructions that read 10 bits of their factors' mantissa, and the target has some.
+    pub fn takes_xf32(&self, target: Target) -> bool {
+        self.xf32 && matrix_instruction(target, [Type::Xf32; 2], Type::F32, 16).is_some()
+    }
+
+    /// Allows such products.
+    pub fn allow_xf32(&mut self) {
+        self.xf32 = true;
+    }
+
     /// Says where constants with two of every four elements are multiplied as that.
     pub fn set_sparse(&mut self, sparse: When) {
         self.sparse = sparse;
@@ -225,6 +243,9 @@ impl fmt::Display for Tuning {
                 writeln!(f, "{name},{word}")?;
             }
         }
+        if self.xf32 {
+            writeln!(f, "{XF32}")?;
+        }
         for (p, t) in &self.products {
             let layout = LAYOUTS.iter().find(|l| l.1 == p.deep).map_or("NN", |l| l.0);
             let ([m, n, k], [tile_m, tile_n, tile_k]) = (p.extents, t.tile);
@@ -250,7 +271,7 @@ mod tests {
     #[test]
     fn a_table_is_read_and_written() {
         let text = format!(
-            "{HEADER}\nwinograd,never\nsparse,always\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
+            "{HEADER}\nwinograd,never\nsparse,always\nxf32,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
         );
         let tuning = Tuning::parse(&text).unwrap();
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));
@@ -259,7 +280,7 @@ mod tests {
         assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4, way: Way::Rounds }));
         assert_eq!(
             tuning.for_target(Target::GFX906).unwrap().to_string(),
-            format!("{HEADER}\nwinograd,never\nsparse,always\n")
+            format!("{HEADER}\nwinograd,never\nsparse,always\nxf32,allowed\n")
         );
         assert_eq!(tuning.for_target(Target::GFX942).unwrap().products.len(), 1);
     }

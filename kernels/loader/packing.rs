@@ -19,6 +19,9 @@ const LAST_TWO: u32 = 0x0703_0602;
 
 /// Puts the elements at `place` of two or four words together: halves or bytes.
 pub(in crate::kernels) fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
+    if let [word] = *words {
+        return b.copy_into(dst, word);
+    }
     if let [low, high] = *words {
         return permuted(b, dst, high, low, 0x0504_0100 + 0x0202_0202 * place);
     }

@@ -284,9 +284,9 @@ pub fn name_of(dtype: DType) -> &'static str {
     }
 }
 
-/// Floating-point operations that a compute unit does in a clock at most, for an element type: with matrix instructions
-/// where the target has them. Source: AMD's matrix instruction calculator and ROCm's GPU specifications.
-pub fn peak_flops_per_clk(target: Target, dtype: DType) -> f64 {
+/// Floating-point operations that a compute unit does in a clock at most, for a type by its name in the cycle model's tables: with matrix
+/// instructions where the target has them. Source: AMD's matrix instruction calculator and ROCm's GPU specifications.
+pub fn peak_flops_per_clk(target: Target, multiplied: &str) -> f64 {
     use barewave_timing::gemm::rate;
-    rate(target, name_of(dtype)).unwrap_or_else(|| rate(target, "f32").unwrap_or(128.0))
+    rate(target, multiplied).unwrap_or_else(|| rate(target, "f32").unwrap_or(128.0))
 }

@@ -14,7 +14,6 @@ use barewave::codeobj::{ElfFile, Listing, list};
 use barewave::output;
 use barewave::runtime::plan::Plan;
 use barewave::runtime::{LaunchReport, RunReport};
-use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::{Chip, Modelled};
 use serde_json::{Value, json};
@@ -262,7 +261,7 @@ impl Profile<'_> {
         const H: f64 = 360.0;
         let chip = Chip::of(self.target).filter(|_| !self.modelled.is_empty())?;
         let clocks_per_us = 1.0 / chip.microseconds(1.0);
-        let peak = cycles::peak_flops_per_clk(self.target, DType::F32) * chip.cus * clocks_per_us / 1e3;
+        let peak = cycles::peak_flops_per_clk(self.target, "f32") * chip.cus * clocks_per_us / 1e3;
         let bandwidth = chip.dram_bytes_clk() * clocks_per_us / 1e3;
         let (left, right, bottom, top) = (-4.0, 4.0, -3.0, (peak * 2.0).log10());
         let x = |v: f64| 60.0 + (v.log10().clamp(left, right) - left) / (right - left) * (W - 80.0);

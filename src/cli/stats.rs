@@ -15,7 +15,7 @@ fn first<'a>(launches: &'a [Launched], kernel: &str) -> Option<&'a Modelled> {
 /// Share of what the device's vector and matrix units could do in that time, for f32.
 fn share(compiled: &Compiled, flops: f64, clocks: f64) -> f64 {
     let cus = Chip::of(compiled.target()).map_or(1.0, |c| c.cus);
-    let peak = cycles::peak_flops_per_clk(compiled.target(), barewave::tensor::DType::F32) * cus;
+    let peak = cycles::peak_flops_per_clk(compiled.target(), "f32") * cus;
     flops / clocks.max(1.0) / peak
 }
 

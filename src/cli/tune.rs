@@ -19,6 +19,9 @@ pub struct Tune {
     /// instructions for it.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     sparse: When,
+    /// Let matrix instructions multiply f32 by 10 bits of its mantissa where that is faster (xf32: gfx942; other targets multiply all of it).
+    #[arg(long)]
+    xf32: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -42,7 +45,7 @@ impl When {
 impl Tune {
     /// True where a table was given.
     pub fn given(&self) -> bool {
-        self.tune.is_some() || self.winograd != When::Faster || self.sparse != When::Faster
+        self.tune.is_some() || self.winograd != When::Faster || self.sparse != When::Faster || self.xf32
     }
 
     /// The table; an empty one where none was given.
@@ -50,6 +53,9 @@ impl Tune {
         let mut tuning = self.table()?;
         self.winograd.other().into_iter().for_each(|when| tuning.set_winograd(when));
         self.sparse.other().into_iter().for_each(|when| tuning.set_sparse(when));
+        if self.xf32 {
+            tuning.allow_xf32();
+        }
         Ok(Arc::new(tuning))
     }
 

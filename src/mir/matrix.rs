@@ -11,10 +11,11 @@ use std::cmp::Reverse;
 use std::sync::OnceLock;
 
 /// Types of both operands, and of sums, of which products by matrix instructions are made.
-const PRODUCTS: [([Type; 2], Type); 10] = [
+const PRODUCTS: [([Type; 2], Type); 11] = [
     ([Type::F16; 2], Type::F32),
     ([Type::Bf16; 2], Type::F32),
     ([Type::F32; 2], Type::F32),
+    ([Type::Xf32; 2], Type::F32),
     ([Type::F64; 2], Type::F64),
     ([Type::I8; 2], Type::I32),
     ([Type::Fp8; 2], Type::F32),
@@ -33,6 +34,7 @@ fn element(t: Type) -> Option<Elem> {
         Type::F16 => Elem::F16,
         Type::Bf16 => Elem::Bf16,
         Type::F32 => Elem::F32,
+        Type::Xf32 => Elem::Xf32,
         Type::F64 => Elem::F64,
         Type::I8 => Elem::I8,
         Type::Fp8 => Elem::Fp8,

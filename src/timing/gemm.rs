@@ -440,6 +440,7 @@ pub fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
         "bf16" => &["_bf16", "bf16_1k", "bf16"],
         "i8" => &["_i8", "i8", "_iu8"],
         "f32" => &["_f32", "f32"],
+        "xf32" => &["_xf32"],
         "f64" => &["f64"],
         "fp8" => &["_fp8_fp8", "x64_f8f6f4", "x128_f8f6f4"],
         "fp4" => &["x64_f8f6f4", "x128_f8f6f4"],
@@ -486,7 +487,7 @@ fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
             2.0 * f64::from(info.wave_size) / f64::from(busy) * f64::from(info.simds)
         }
         "i8" if has(&[op::V_DOT4_I32_I8, op::V_DOT4_I32_IU8]) => vector * 4.0,
-        "f16" | "bf16" | "i8" | "i32" | "fp8" | "fp4" => vector,
+        "f16" | "bf16" | "xf32" | "i8" | "i32" | "fp8" | "fp4" => vector,
         _ => return None,
     })
 }

@@ -28,3 +28,4 @@ mod weights;
 mod winograd;
 mod words;
 mod written;
+mod xf32;

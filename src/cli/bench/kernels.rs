@@ -32,7 +32,7 @@ pub struct Args {
     /// Target: architecture (gfx942), product (mi300x) or code name (cdna3).
     #[arg(long)]
     target: String,
-    /// Element type; i8, fp8 and bf8 with 32-bit sums. Of gemm also fp8xbf8, bf8xfp8 and, with --blocks, fp4.
+    /// Element type; i8, fp8 and bf8 with 32-bit sums; xf32 is f32 with --xf32. Of gemm also fp8xbf8, bf8xfp8 and, with --blocks, fp4.
     #[arg(long, default_value = "f32")]
     dtype: String,
     /// Of matrix products: how A and B lie in memory. NN as they are, NT with B transposed, TN, TT; may be repeated.
@@ -81,7 +81,7 @@ fn own_form(
     compiled: &Compiled,
     launches: &[Launched],
     chosen: &Candidate,
-    dtype: DType,
+    (dtype, multiplied): (DType, &str),
     [m, n, k, batch]: [f64; 4],
 ) -> Option<(Gemm, f64, f64)> {
     let ([_], [stats]) = (&compiled.plan().launches[..], compiled.stats()) else { return None };
@@ -93,7 +93,7 @@ fn own_form(
     let bytes = dtype.size() as f64;
     let [rows, columns, depth] = chosen.tile.map(f64::from);
     // Ours multiply by matrix instructions wherever there are some.
-    let matrix = gemm::matrix(compiled.target(), cycles::name_of(dtype)).map(|(_, shape)| shape);
+    let matrix = gemm::matrix(compiled.target(), multiplied).map(|(_, shape)| shape);
     let gemm = Gemm {
         m,
         n,
@@ -115,7 +115,7 @@ fn own_form(
         single: true,
         moved: None,
         spread: 1.0,
-        rate: cycles::peak_flops_per_clk(compiled.target(), dtype),
+        rate: cycles::peak_flops_per_clk(compiled.target(), multiplied),
     };
     let analytical = gemm.clocks(&chip, chip.cus).total;
     Some((gemm, analytical, full))
@@ -225,9 +225,9 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let compiled = compiled.map_err(|e| Failure::new(format!("{name}: {e}")))?;
     let launches = cycles::plan_by(&compiled, 0, *loops)?;
     let total = total(&launches);
-    let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, dtype) * chip.cus);
-    let vendor_like =
-        shaped.product.map_or(Vec::new(), |p| shapes::products(chip, chip.cus, cycles::name_of(dtype), p));
+    let multiplied = if dtype == DType::F32 && tuning.takes_xf32(target) { "xf32" } else { cycles::name_of(dtype) };
+    let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, multiplied) * chip.cus);
+    let vendor_like = shaped.product.map_or(Vec::new(), |p| shapes::products(chip, chip.cus, multiplied, p));
     let vendor_like =
         vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
     let gemm = shaped.product.filter(|_| family == Family::Gemm);
@@ -237,7 +237,7 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let considered = considered.map_or(Vec::new(), |c| c.candidates);
     let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
     let chosen = considered.first();
-    let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, dtype, p));
+    let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, (dtype, multiplied), p));
     let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, &launches));
     let memory = total.dram / chip.dram_bytes_clk() / total.clocks.max(1.0);
     Ok(Line { name, launches, total, share, memory, considered, vendor_like, form, search, vendor })
@@ -247,9 +247,23 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
 pub fn run(family: Family, args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     let unknown = || {
-        Failure::usage(format!("--dtype {}: f32, f16, bf16, f64, fp8, bf8, fp8xbf8, bf8xfp8, i8 or i32", args.dtype))
+        Failure::usage(format!(
+            "--dtype {}: f32, f16, bf16, f64, xf32, fp8, bf8, fp8xbf8, bf8xfp8, i8 or i32",
+            args.dtype
+        ))
     };
-    let types = shape::factors_of_name(&args.dtype, target).ok_or_else(unknown)?;
+    let mut tuning = args.tune.read()?;
+    if args.dtype == "xf32" {
+        Arc::make_mut(&mut tuning).allow_xf32();
+        if !tuning.takes_xf32(target) {
+            return Err(Failure::usage(format!(
+                "--dtype xf32: {} has no such matrix instructions",
+                target.info().name
+            )));
+        }
+    }
+    let dtype = if args.dtype == "xf32" { "f32" } else { &args.dtype };
+    let types = shape::factors_of_name(dtype, target).ok_or_else(unknown)?;
     let factors = match (args.pruned, args.blocks) {
         (true, _) => Factors::Pruned,
         (_, true) => Factors::Blocks,
@@ -280,7 +294,7 @@ pub fn run(family: Family, args: &Args) -> Result {
         barewave::output::check(path)?;
     }
     let loops = if args.whole_loops { Loops::Whole } else { Loops::Shortened };
-    let bench = Bench { family, types, factors, chip, table, tuning: args.tune.read()?, search, loops };
+    let bench = Bench { family, types, factors, chip, table, tuning, search, loops };
     let shapes = shapes(args)?;
     if args.against.given() && shapes.len() > 1 {
         return Err(Failure::usage("--against is for one shape: the peer's launch is"));

@@ -5,7 +5,6 @@ use crate::cycles::{self, Launched};
 use crate::tune::Tune;
 use crate::{Failure, Result};
 use barewave::kernels::{Candidate, candidates, joined};
-use barewave::tensor::DType;
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use barewave_timing::Chip;
@@ -122,7 +121,7 @@ fn modelled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -
     }
     failures(&launches);
     let total = total(&launches);
-    let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, DType::F32) * chip.cus);
+    let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, "f32") * chip.cus);
     let name = if dims.is_empty() { compiled.plan().model.clone() } else { dims.join(" ") };
     Ok(Run { name, chip, launches, considered, total, share })
 }
