@@ -29,6 +29,8 @@ pub use model::operation::Op;
 pub use model::opinfo::Evidence;
 pub use model::reg::*;
 pub use model::target::*;
+pub use query::clause::{ClauseAccess, ClauseKind};
+pub use query::delay::{ALU_DELAY_SCALAR, ALU_DELAY_SKIP, ALU_DELAY_TRANS, ALU_DELAY_VECTOR, AluDelay, AluDelays};
 pub use query::matrix;
 pub use query::occupancy::{Occupancy, OccupancyLimit, Resources, Unheld};
 pub use query::page::{

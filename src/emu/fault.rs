@@ -74,6 +74,11 @@ pub enum FaultKind {
         /// What is missing.
         wait: String,
     },
+    /// Strict mode: a clause has something that cannot stand in it.
+    BrokenClause {
+        /// What, or how many.
+        what: String,
+    },
     /// Strict mode: bytes of LDS or device memory are read that nothing has written.
     UninitialisedRead {
         /// `LDS` or `memory`.
@@ -147,6 +152,7 @@ impl fmt::Display for FaultKind {
             MissingWaitStates { need, have, what } => write!(f, "{need} wait states needed after {what}, {have} found"),
             UninitialisedRead { space, addr } => write!(f, "uninitialised {space} is read at {addr:#x}"),
             MissingGap { what, wait } => write!(f, "missing after {what}: {wait}"),
+            BrokenClause { what } => write!(f, "not a clause: {what}"),
             LdsRace { addr, other_wave } => {
                 let other = other_wave.map_or("several waves".into(), |w| format!("wave {w}"));
                 write!(f, "LDS race at {addr:#x} with {other}: no barrier between the accesses")

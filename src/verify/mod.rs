@@ -1,7 +1,7 @@
 //! A static verifier of machine code: proofs over the bytes of a code object, of whatever compiler.
 //!
 //! Each kernel is decoded along the ways that control can take (`code`), and what the hardware demands of programs is
-//! checked on the graph: waits for memory (`waits`), distances between instructions (`hazards`, `scalar`, `endless`, `branches`, `clauses`, `wave64`), registers
+//! checked on the graph: waits for memory (`waits`), distances between instructions (`hazards`, `scalar`, `endless`, `branches`, `clauses`, `wave64`), what clauses are made of (`hard_clauses`), registers
 //! that nobody has written (`defined`), descriptor and metadata against what the code uses (`resources`), ways that
 //! leave the code, and code that nothing leads to.
 //!
@@ -14,6 +14,7 @@ mod clauses;
 mod code;
 mod defined;
 mod endless;
+mod hard_clauses;
 mod hazards;
 mod inst;
 mod live;
@@ -179,6 +180,7 @@ fn check_kernel(
     endless::check(code, g, budget, &mut out)?;
     branches::check(code, g, budget, &mut out)?;
     clauses::check(code, g, &mut out);
+    hard_clauses::check(code, g, &mut out);
     wave64::check(code, g, budget, &mut out)?;
     defined::check(code, g, &k.descriptor, budget, &mut out)?;
     let kernel = resources::Kernel { info: k, fixed_lds: options.fixed_lds };

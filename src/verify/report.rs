@@ -10,6 +10,8 @@ pub enum Rule {
     Wait,
     /// Two instructions are closer than the hardware allows.
     Hazard,
+    /// A clause has instructions that cannot stand in it.
+    Clause,
     /// A value that nobody has written decides something or is stored.
     Undefined,
     /// Descriptor, metadata and code contradict each other.
@@ -26,6 +28,7 @@ impl Rule {
         match self {
             Rule::Wait => "wait",
             Rule::Hazard => "hazard",
+            Rule::Clause => "clause",
             Rule::Undefined => "undefined",
             Rule::Resources => "resources",
             Rule::Branch => "branch",

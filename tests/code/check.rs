@@ -395,6 +395,26 @@ fn runs_that_may_be_issued_again() {
 }
 
 #[test]
+fn clauses_are_of_one_kind() {
+    let finds = |target, body: &str, words: &[&str]| finds(target, Rule::Clause, body, "", words);
+    let (load, store) = ("global_load_b32 v1, v0, s[0:1]\n", "global_store_b32 v0, v0, s[0:1]\n");
+    let [wait, lds] = ["s_waitcnt vmcnt(0)\n", "ds_load_b32 v2, v0\n"];
+    accepts("gfx1100", &format!("s_clause 0x1\n{load}{load}"));
+    accepts("gfx1100", &format!("s_clause 0x2\n{load}s_nop 0\n{load}{store}{store}"));
+    finds("gfx1100", &format!("s_clause 0x2\n{load}{load}{store}"), &["global_store_b32", "of another kind"]);
+    finds("gfx1100", &format!("s_clause 0x1\n{load}{wait}"), &["s_waitcnt vmcnt(0)", "stands in a clause"]);
+    finds("gfx1100", &format!("s_clause 0x1\n{load}{lds}"), &["ds_load_b32", "of another kind"]);
+    finds("gfx1201", "s_clause 0x1\nv_mov_b32 v1, 0\ns_endpgm", &["s_endpgm", "stands in a clause"]);
+    let many = |n: usize| format!("s_clause {:#x}\n{}", n - 1, load.repeat(n));
+    accepts("gfx1100", &many(32));
+    finds("gfx1100", &many(33), &["s_clause 0x20", "33 instructions; gfx1100 takes 32"]);
+    // before gfx11 loads and stores are of one kind
+    let (load, store) = ("global_load_dword v1, v0, s[0:1]\n", "global_store_dword v0, v0, s[0:1]\n");
+    accepts("gfx1030", &format!("s_clause 0x2\n{load}{load}{store}"));
+    accepts("gfx1030", &format!("s_clause 0x20\n{}", load.repeat(33)));
+}
+
+#[test]
 fn branches_of_gfx1010() {
     let body = "v_mov_b32 v4, 0
         s_cmp_eq_u32 s0, 0

@@ -97,6 +97,19 @@ fn barriers_that_not_all_lanes_reach() {
 }
 
 #[test]
+fn clauses_are_of_one_kind() {
+    let (load, store) = ("global_load_b32 v2, v1, s[8:9]\n", "global_store_b32 v1, v1, s[8:9]\n");
+    let l = on("gfx1100").passes(&format!("s_clause 0x1\n{load}{load}{store}"));
+    let l = l.passes(&format!("s_clause 0x2\n{load}s_nop 0\n{load}"));
+    let l =
+        l.fails(&format!("s_clause 0x2\n{load}{load}{store}"), &["not a clause: global_store_b32 is of another kind"]);
+    let l = l.fails(&format!("s_clause 0x1\n{load}s_waitcnt vmcnt(0)"), &["not a clause: s_waitcnt stands in it"]);
+    l.fails(&format!("s_clause 0x20\n{}", load.repeat(33)), &["it has 33 instructions, and gfx1100 takes 32"]);
+    let (load, store) = ("global_load_dword v2, v1, s[8:9]\n", "global_store_dword v1, v1, s[8:9]\n");
+    on("gfx1030").passes(&format!("s_clause 0x1\n{load}{store}"));
+}
+
+#[test]
 fn endless_loops() {
     let l = Launch { max_instructions: 100_000, ..on("gfx1030") };
     l.fails("loop:\ns_add_u32 s4, s8, 1\ns_branch loop", &["more than 100000 instructions", "endless loop?", "wave 0"]);

@@ -28,6 +28,8 @@ pub struct Facts {
     pub wait: Option<Vec<(Counter, u8)>>,
     /// Wait states that the instruction itself provides.
     pub states: u32,
+    /// Instructions of the clause that it begins.
+    pub clause: usize,
     /// A scalar bitwise instruction.
     pub logic: Option<Logic>,
     /// The low dword of a 64-bit result depends on the low dwords of the sources only.
@@ -110,6 +112,10 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         (op::S_NOP, Some(Operand::Imm(n))) => *n as u32 + 1,
         _ => 1,
     };
+    let clause = match (inst.op, inst.srcs.first()) {
+        (op::S_CLAUSE, Some(Operand::Imm(n))) => (*n & 63) as usize + 1,
+        _ => 0,
+    };
     let fills = match memory.filter(|m| m.components == 0).map(|m| m.part) {
         Some(Part::Low) => 1,
         Some(Part::High) => 2,
@@ -144,6 +150,7 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         fills,
         wait,
         states,
+        clause,
         logic,
         split,
         halves,

@@ -5,12 +5,14 @@
 //!
 //! * definedness of registers ([`defined`]),
 //! * waits for memory operations, and distances between instructions ([`waits`]),
+//! * what clauses are made of ([`clauses`]),
 //! * bounds, alignment and initialisation of memory and LDS ([`access`]),
 //! * races between waves ([`race`]). An operation that is still outstanding when its wave reaches a barrier counts as
 //!   happening after it.
 //! * At a barrier all lanes that were launched are active.
 
 mod access;
+mod clauses;
 mod defined;
 pub mod facts;
 pub mod race;
@@ -26,6 +28,7 @@ use super::memory::Allocation;
 use super::uop::{Space, UOp};
 use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, VCC, Wave, scalar};
 use barewave_isa::Reg;
+use clauses::Clause;
 use defined::{Defined, Known};
 use facts::Facts;
 use race::Actor;
@@ -42,6 +45,7 @@ type Problem = (FaultKind, Option<u32>);
 struct State {
     known: Known,
     issued: Issued,
+    clause: Clause,
     /// Lanes that were launched.
     launched: u64,
 }
@@ -94,6 +98,7 @@ impl Checker {
         let state = || State {
             known: Known::new(l.machine.rows(), l.machine.vgprs as usize),
             issued: Issued::default(),
+            clause: Clause::default(),
             launched: 0,
         };
         Ok(Checker {
@@ -136,6 +141,7 @@ impl Checker {
         for (s, w) in self.waves.iter_mut().zip(waves) {
             s.launched = w.exec();
             s.issued.clear();
+            s.clause.clear();
             let known = &mut s.known;
             known.vector.fill(0);
             known.scalar = [0; SCALARS];
@@ -251,6 +257,7 @@ impl Checker {
         self.allocated(f)?;
         let exec = w.exec();
         let s = &mut self.waves[w.index as usize];
+        s.clause.pass(l.machine.target, f)?;
         s.issued.waits(l.machine.target, f)?;
         s.issued.gaps(l, &self.reach, &mut self.needs, ip, all)?;
         if f.meets && exec != s.launched {

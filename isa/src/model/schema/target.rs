@@ -49,6 +49,8 @@ words! {
         NamedBarriers = "named_barriers",
         /// A branch over 63 dwords goes astray; one over 64 does not.
         Branch3f = "branch_3f",
+        /// A clause is of loads, of stores or of atomics, and shorter than its field allows.
+        TypedClauses = "typed_clauses",
         /// s_waitcnt_depctr has the field hold_cnt.
         HoldCnt = "hold_cnt",
         /// Offsets of scalar memory have no sign, and are a constant or a register, not both.
