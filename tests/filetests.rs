@@ -26,7 +26,8 @@ use barewave::codeobj::{self, CodeObject, ElfFile};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::mir::{self, Function};
 use barewave::passes::{
-    self, Machine, check, emit, hazards, listing, pair, pipeline, regalloc, schedule, select, simplify, waits,
+    self, Machine, check, delays, emit, hard_clauses, hazards, listing, pair, pipeline, regalloc, schedule, select,
+    simplify, waits,
 };
 use barewave::verify::{self, Finding, Rule};
 use barewave_isa::Target;
@@ -187,6 +188,14 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
         "hazards" => {
             hazards::hazards(&mut f);
             nothing_missing(&f, Rule::Hazard)?;
+        }
+        "hard_clauses" => {
+            hard_clauses::hard_clauses(&mut f);
+            nothing_missing(&f, Rule::Clause)?;
+        }
+        "delays" => {
+            let waves = f.target.info().max_waves;
+            delays::delays(&mut f, waves);
         }
         "emit" => {
             let m = emitted(&f)?;

@@ -7,8 +7,10 @@ mod across_branch;
 pub mod check;
 mod clauses;
 pub mod constraints;
+pub mod delays;
 pub mod emit;
 mod forward;
+pub mod hard_clauses;
 pub mod hazards;
 pub mod listing;
 pub mod pair;
@@ -96,6 +98,11 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     dump(&f, "waits");
     timed!("hazards", hazards::hazards(&mut f));
     dump(&f, "hazards");
+    timed!("hard_clauses", hard_clauses::hard_clauses(&mut f));
+    dump(&f, "hard_clauses");
+    let waves = f.target.occupancy(&allocation.usage.resources(&f)).waves_per_simd;
+    timed!("delays", delays::delays(&mut f, waves));
+    dump(&f, "delays");
     let emitted = timed!("emit", emit::emit(&mut f))?;
     let machine = Machine { function: f, emitted, usage: allocation.usage };
     match machine.function.target.held(&machine.usage.resources(&machine.function)) {
@@ -129,7 +136,8 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
 }
 
 /// The passes that can be named in BAREWAVE_DUMP, in their order.
-const PASSES: [&str; 8] = ["select", "simplify", "pipeline", "schedule", "regalloc", "pair", "waits", "hazards"];
+const PASSES: [&str; 10] =
+    ["select", "simplify", "pipeline", "schedule", "regalloc", "pair", "waits", "hazards", "hard_clauses", "delays"];
 
 /// BAREWAVE_DUMP names something that is no pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -113,7 +113,7 @@ struct Wave<'a> {
     behind: u64,
     /// The loop whose recorded rounds are simulated again.
     again: Option<Again>,
-    /// Instructions that it has issued.
+    /// Instructions that it has issued, without those that cost nothing.
     progress: usize,
     extra: u64,
     /// What rounds that were left out have added.
@@ -590,7 +590,7 @@ impl<'a> Unitary<'a> {
             false => self.shared.occupy(s, i, clocks, t, access),
         };
         wave.issued.push(Issued::new(t - wave.behind, if t > previous { why } else { Stall::None }));
-        (wave.last, wave.progress, wave.released) = (Some(t), wave.progress + 1, None);
+        (wave.last, wave.progress, wave.released) = (Some(t), wave.progress + usize::from(!i.free), None);
         for r in i.written {
             let at = if r.late { t + clocks.valu_to_scalar } else { done };
             wave.ready[usize::from(r.register)] = Ready::new(at, i.unit);

@@ -1,5 +1,6 @@
 //! Every kernel family compiles for every target that has code generation.
 
+use crate::support::hints;
 use barewave::graph::expr::{Binary, Expr};
 use barewave::graph::fused::*;
 use barewave::graph::view::View;
@@ -8,23 +9,28 @@ use barewave::passes;
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 
-const TARGETS: [&str; 5] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
+const TARGETS: [&str; 6] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
 fn tensor(g: &mut FusedGraph, name: &str, shape: &[usize], role: Role) -> TensorId {
     g.add_tensor(Tensor { name: name.into(), dtype: DType::F32, shape: shape.to_vec(), role })
 }
 
-fn compile(g: &FusedGraph) {
+/// Hints of the kernels, by target.
+fn compile(g: &FusedGraph) -> Vec<(&'static str, hints::Hints)> {
     g.check().unwrap();
+    let mut out = Vec::new();
     for t in TARGETS {
         let target = Target::parse(t).unwrap();
         for step in &g.steps {
             for k in kernels::lower(g, step, target, &Default::default(), "k").unwrap() {
                 let m = passes::compile(k.function).unwrap_or_else(|e| panic!("{t} {}: {e}", step.kind.name()));
-                eprintln!("{t} {} {} insts {:?}", step.kind.name(), m.emitted.insts, m.usage);
+                let hints = hints::check(&m);
+                eprintln!("{t} {} {} insts {:?} {hints:?}", step.kind.name(), m.emitted.insts, m.usage);
+                out.push((t, hints));
             }
         }
     }
+    out
 }
 
 #[test]

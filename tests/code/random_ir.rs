@@ -5,6 +5,7 @@
 //! LDS that waves exchange values through, and sometimes more values than registers. The interpreter (`interpret`) knows
 //! the generic operations by their meaning in `mir::Gen`, and the target instructions that `mir::Builder` uses.
 
+use crate::support::hints;
 use barewave::codeobj::{Abi, Arg, CodeObject};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::mir::{Builder, Code, Function, Gen, Generic, MInst, Opnd, Part, RegClass, Type};
@@ -544,6 +545,7 @@ fn interpret(f: &Function, input: &[u32]) -> Vec<u32> {
 fn execute(f: Function, input: &[u32]) -> Result<(Vec<u32>, u32), String> {
     let target = f.target;
     let m = passes::compile(f).map_err(|e| e.to_string())?;
+    hints::check(&m);
     let args = (0..2).map(|i| Arg::buffer(format!("a{i}"), 8 * i)).collect();
     let object = CodeObject { target, abi: Abi::V5, kernels: vec![compile::kernel_of(&m, args)], sections: vec![] };
     let elf = object.to_bytes().map_err(|e| e.to_string())?;

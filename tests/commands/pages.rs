@@ -50,7 +50,20 @@ fn traces_hold_the_passes_before_the_launches() {
     for pass in ["import", "fuse", "lower", "kernels", "verify"] {
         assert_eq!(of(pass).len(), 1, "{pass}");
     }
-    for pass in ["build", "select", "pipeline", "schedule", "regalloc", "check", "waits", "hazards", "emit"] {
+    let passes = [
+        "build",
+        "select",
+        "pipeline",
+        "schedule",
+        "regalloc",
+        "check",
+        "waits",
+        "hazards",
+        "hard_clauses",
+        "delays",
+        "emit",
+    ];
+    for pass in passes {
         assert_eq!(of(pass).len(), 6, "{pass}: one for each kernel");
     }
     let kernels: Vec<&str> = of("kernel").iter().map(|e| e["args"]["kernel"].as_str().unwrap()).collect();

@@ -10,6 +10,7 @@ pub mod build;
 pub mod clang;
 pub mod device;
 pub mod generate;
+pub mod hints;
 pub mod machine;
 pub mod mixed;
 pub mod parts;
