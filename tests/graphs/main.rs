@@ -5,6 +5,7 @@ mod support;
 
 mod as_exported;
 mod attention;
+mod contributed;
 mod device_models;
 mod device_random;
 mod extremes;

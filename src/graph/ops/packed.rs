@@ -68,12 +68,20 @@ struct Matrix {
     block: usize,
     blocks: usize,
     zero: Zero,
+    /// The operand that says of each element of a row which scale is its; else they go by blocks.
+    groups: Option<usize>,
 }
 
 impl Matrix {
     /// Element `i` of a row, as f32.
     fn load(&self, c: &mut Coder, row: Val, i: Val) -> Val {
-        let (b, _) = c.divide(i, self.block);
+        let b = match self.groups {
+            Some(operand) => {
+                let b = c.load_int(operand, i);
+                c.clamp(b, 0, self.blocks as i64)
+            }
+            None => c.divide(i, self.block).0,
+        };
         let q = self.numbers.load(c, row, i);
         let at = c.place(&[row, b], &[self.numbers.rows, self.blocks]);
         let scale = c.load(self.scales, at);
@@ -101,7 +109,7 @@ pub(crate) fn widening(p: &Packed, n: usize, types: &[DType], dtype: DType) -> O
         Zeros::Values => Zero::Values(2),
         Zeros::Floats(_) => return None,
     };
-    let matrix = Matrix { numbers, scales: 1, block: p.block, blocks: p.blocks(), zero };
+    let matrix = Matrix { numbers, scales: 1, block: p.block, blocks: p.blocks(), zero, groups: None };
     let mut c = Coder::new(types);
     let (column, i) = (c.coord(0), c.coord(1));
     let w = matrix.load(&mut c, column, i);
@@ -149,8 +157,14 @@ pub(super) fn matmul_floats(cx: &mut Lowering<'_>) -> Res<()> {
 fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> {
     let (a, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let zeros = cx.optional(3);
-    if cx.optional(4).is_some() {
-        return Err(Reason::Value("group indices (input 4) are not supported".into()));
+    let groups = cx.optional(4);
+    if let Some(g) = groups {
+        super::gather::check_index(cx, g)?;
+        if zeros.is_some() {
+            let why =
+                "zero points (input 3) beside group indices (input 4) are not supported: onnxruntime leaves them out";
+            return Err(Reason::Value(why.into()));
+        }
     }
     let (k, n, block) = (whole(cx, "K", 0)?, whole(cx, "N", 0)?, whole(cx, "block_size", 0)?);
     let (shape, dtype) = (cx.shape(a).to_vec(), cx.dtype(a));
@@ -171,19 +185,27 @@ fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> 
     {
         return Err(Reason::Shape(format!("zero points of shape {:?}", cx.shape(z))));
     }
+    // of all numbers in memory, those behind a row's end included, or of those that count
+    if let Some(g) = groups.filter(|g| ![k, blocks * block].contains(&count(cx, *g))) {
+        return Err(Reason::Shape(format!("group indices of shape {:?} for rows of {k}", cx.shape(g))));
+    }
     let rows = shape[..shape.len() - 1].iter().product::<usize>();
     let run = |v: &View| v.is_dense() && v.offset % 16 == 0;
     let mut operands = vec![cx.operand_if(packed, run), cx.operand_if(scales, View::is_dense)];
     if let Some(z) = zeros {
         operands.push(cx.operand_if(z, View::is_dense));
     }
+    let groups = groups.map(|g| {
+        operands.push(cx.operand_if(g, View::is_dense));
+        operands.len() - 1
+    });
     let numbers = Numbers { operand: 0, rows: n, pitch: blocks * bytes, each };
     let zero = match zeros {
         None => Zero::Same((1u32 << (bits - 1)) as f64),
         Some(_) if packed_zeros => Zero::Numbers(Numbers { operand: 2, pitch: zero_bytes, ..numbers }),
         Some(_) => Zero::Values(2),
     };
-    let matrix = Matrix { numbers, scales: 1, block, blocks, zero };
+    let matrix = Matrix { numbers, scales: 1, block, blocks, zero, groups };
     let mut out = shape.clone();
     *out.last_mut().unwrap_or(&mut 0) = n;
     super::conv::check_size(&out)?;
@@ -201,7 +223,8 @@ fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> 
         gate: None,
     };
     let plain = |t: DType| matches!(t, DType::F32 | DType::F16 | DType::BF16);
-    let regular = kind.is_regular()
+    let regular = groups.is_none()
+        && kind.is_regular()
         && [Some(a), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)))
         && (plain(cx.dtype(scales)) || cx.dtype(scales) == DType::F8E8M0);
     let left = cx.without_base(a).reshaped(&[rows, k]);
@@ -338,7 +361,7 @@ pub(super) fn gather_blocks(cx: &mut Lowering<'_>) -> Res<()> {
         None => Zero::Same(if cx.dtype(data) == DType::U8 { (1u32 << (bits - 1)) as f64 } else { 0.0 }),
         Some(_) => Zero::Numbers(Numbers { operand: 3, pitch: zero_pitch, ..numbers }),
     };
-    let matrix = Matrix { numbers, scales: 1, block, blocks, zero };
+    let matrix = Matrix { numbers, scales: 1, block, blocks, zero, groups: None };
     let y = cx.program(operands, &[total, depth], |c| {
         let (at, i) = (c.coord(0), c.coord(1));
         let row = c.load_int(2, at);

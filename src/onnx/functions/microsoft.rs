@@ -1,7 +1,7 @@
 //! Operators that onnxruntime's optimiser and exporters write, in its domain `com.microsoft`.
 
 use super::quantized::{dequantized_by, same};
-use super::{Attribute, Body, attention, experts, images};
+use super::{Attribute, Body, attention, contributed, experts, images};
 
 /// Operators that onnxruntime knows in ONNX's own domain.
 pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
@@ -84,7 +84,10 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
             let y = b.op("Unsqueeze", &[&x, &axis]);
             b.set(0, &y);
         },
-        _ => return attention::body(op).or_else(|| images::body(op)).or_else(|| experts::body(op)),
+        _ => {
+            let others = [attention::body, contributed::body, images::body, experts::body];
+            return others.into_iter().find_map(|body| body(op));
+        }
     })
 }
 

@@ -5,6 +5,7 @@
 //! nodes of a body have the name of the node they stand for, so that messages speak of what the user knows.
 
 mod attention;
+mod contributed;
 mod experts;
 mod flex;
 mod images;
