@@ -20,6 +20,7 @@ use super::matmul;
 use super::matrix::{self, MatrixForm};
 use super::rounds::is_narrow;
 use super::slices;
+use super::straight;
 use super::tile::{Form, Tile, Types};
 use super::tuning::{Product, Tuned, Tuning, Way, When};
 use super::vector;
@@ -54,6 +55,8 @@ pub(super) struct Extents {
     pub in_rows: bool,
     /// Which operands transposing loads may bring, by tiles that end where these do: their lines lie along the width.
     pub transposed: [bool; 2],
+    /// Both may go straight to LDS.
+    pub straight: bool,
     /// How many elements of the left and of the right operand a load takes.
     pub loads: [Together; 2],
     /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
@@ -207,6 +210,7 @@ fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile,
         return vector::candidates(machine.target, types, machine, e, min_n);
     }
     if min_n == 1 {
+        all.extend(straight::candidates(machine.target, types, machine, e));
         all.extend(slices::candidates(machine.target, types, machine, e));
     }
     all
@@ -256,10 +260,11 @@ pub(super) fn quickest(
 }
 
 /// The order of ways. Between those that differ by less than a thousandth the estimate knows no difference: the largest tile comes first, which
-/// loads least, and of tiles for matrix instructions the deepest, whose waves meet least often.
-fn order((clocks, tile, _): &Timed) -> (i64, Reverse<[u32; 2]>, u64) {
+/// loads least, and of tiles for matrix instructions the deepest, whose waves meet least often; of two of these the one whose operands go straight to LDS.
+fn order((clocks, tile, _): &Timed) -> (i64, Reverse<[u32; 3]>, u64) {
     let depth = if matches!(tile.form, Form::Matrix(_)) { tile.k } else { 0 };
-    ((1000.0 * clocks.ln()).round() as i64, Reverse([tile.m * tile.n, depth]), clocks.to_bits())
+    let preferred = [tile.m * tile.n, depth, u32::from(tile.is_straight())];
+    ((1000.0 * clocks.ln()).round() as i64, Reverse(preferred), clocks.to_bits())
 }
 
 /// The best of some ways, and how its results are stored.

@@ -239,6 +239,7 @@ impl Columns {
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
             in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
             transposed: [false; 2],
+            straight: false,
             loads: [Together::ANY, if self.comes_apart(cx, conv) { Together::ONE } else { Together::ANY }],
             sparse: None,
             scaled: false,

@@ -17,7 +17,7 @@ use super::regroup::Rows;
 use super::rounds::Rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
-use super::{Arg, Cx, Writer, expr, small, standardized};
+use super::{Arg, Cx, Writer, expr, small, standardized, straight};
 use crate::graph::fused::StepKind;
 use crate::graph::view::View;
 use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Type, both_signed};
@@ -225,6 +225,11 @@ pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
 
 /// The same with a depth that is a multiple of the tile's, and may be known to the kernel only.
 pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: Opnd, sums: &Sums) -> Res<()> {
+    if let Form::Matrix(form) = &tile.form
+        && form.straight
+    {
+        return straight::multiply(&mut w.b, (tile, form), ops, depth, &sums.parts);
+    }
     let layout = (ops.a.layout(), ops.b.layout());
     let (size_a, size_b) = (layout.0.bytes(tile.of_operand(0).k), layout.1.bytes(tile.of_operand(1).k));
     let of_words = ops.words.each_ref().map(|w| w.as_ref().map(Loader::layout));

@@ -11,6 +11,7 @@ mod ends;
 mod gathered;
 mod packing;
 mod patches;
+mod straight;
 pub(super) mod tally;
 mod transposed;
 
@@ -31,6 +32,7 @@ pub(super) use gathered::{Depth, Gather, GatherSource, WORD, gather, gather_shap
 use packing::{Halves, TurnedBytes};
 pub(super) use packing::{gather_word, turn_bytes};
 pub(super) use patches::{PatchSource, Patches, patches};
+pub(super) use straight::{Straight, is_of_whole_blocks, straight};
 pub(super) use transposed::{COLUMNS, Transposed, is_of_whole_loads, loads_transposed, transposed};
 
 /// How a tile of an operand is read.
@@ -41,6 +43,8 @@ pub(super) enum Loader {
     Transposed(Transposed),
     /// Neighbours along k are neighbours in memory.
     Deep(Deep),
+    /// Either, straight to LDS.
+    Straight(Straight),
     /// Columns of a convolution's input, gathered.
     Gather(Gather),
     /// Patches of a convolution's input, transformed for Winograd's method.
@@ -433,6 +437,7 @@ impl Loader {
             Loader::Wide(l) => &l.common,
             Loader::Transposed(l) => &l.common,
             Loader::Deep(l) => &l.common,
+            Loader::Straight(l) => &l.common,
             Loader::Gather(l) => &l.common,
             Loader::Patches(l) => &l.common,
         }
@@ -455,6 +460,7 @@ impl Loader {
             Loader::Wide(l) => &mut l.common,
             Loader::Transposed(l) => &mut l.common,
             Loader::Deep(l) => &mut l.common,
+            Loader::Straight(l) => &mut l.common,
             Loader::Gather(l) => &mut l.common,
             Loader::Patches(l) => &mut l.common,
         };
@@ -466,7 +472,7 @@ impl Loader {
         let (common, src, way) = match self {
             Loader::Wide(l) => (&l.common, &l.src, &mut l.sideways),
             Loader::Deep(l) => (&l.common, &l.src, &mut l.sideways),
-            Loader::Transposed(_) | Loader::Gather(_) | Loader::Patches(_) => return,
+            Loader::Transposed(_) | Loader::Straight(_) | Loader::Gather(_) | Loader::Patches(_) => return,
         };
         let column = fragment::coordinate(b, &common.share, item, fragment::col, 1, None);
         *way = Some(Sideways { column, width, step: tile * src.w_stride * common.types.stored_bytes() });
@@ -502,16 +508,18 @@ impl Loader {
             Loader::Wide(l) => l.issue(b, k),
             Loader::Transposed(l) => l.issue(b, k),
             Loader::Deep(l) => l.issue(b, k),
+            Loader::Straight(l) => l.issue(b, k),
             Loader::Gather(l) => l.issue(b),
             Loader::Patches(l) => l.issue(b, k),
         }
     }
-    /// Writes the loaded values to LDS at `base` (a constant) plus the write address.
+    /// Writes the loaded values to LDS at `base` (a constant) plus the write address. What goes straight there is where [`Loader::lds`] said.
     pub fn commit(&self, b: &mut Builder, base: u32) {
         match self {
             Loader::Wide(l) => l.commit(b, base),
             Loader::Transposed(l) => l.commit(b, base),
             Loader::Deep(l) => l.commit(b, base),
+            Loader::Straight(_) => {}
             Loader::Gather(l) => l.commit(b, base),
             Loader::Patches(l) => l.commit(b, base),
         }

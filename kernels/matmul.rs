@@ -52,6 +52,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         in_rows: gemm::stores_together(cx, &walk(r, m)),
         sparse: sparse.map(|s| s.side),
         transposed,
+        straight: whole && (0..2).all(|i| !is_beside_results(cx, i, along[i])),
         loads: [0, 1].map(|i| loads(cx, i, along[i], k)),
         scaled: scaled(cx).is_some(),
         gathered: None,
@@ -80,7 +81,7 @@ fn pitch(cx: &Cx, number: usize, along: (usize, usize), deep: bool) -> usize {
 
 /// The same where what comes behind it counts the workgroups of a row.
 pub(super) fn extents_in_rows(cx: &Cx) -> Extents {
-    Extents { bands: false, shares: false, ..extents(cx) }
+    Extents { bands: false, shares: false, straight: false, ..extents(cx) }
 }
 
 /// What the product's sparse operand is, if one is.
@@ -206,9 +207,9 @@ struct Rest {
 }
 
 impl Rest {
-    /// None where the end is no hindrance that is worth it, and in equal shares: a rest has its own depth.
+    /// None where the end is no hindrance that is worth it, and in equal shares, where a rest has its own depth; what goes straight to LDS has whole loads.
     fn of(cx: &Cx, operands: &[Operand; 2], (tile, split): (&Tile, &Split), depth: usize) -> Option<Rest> {
-        if split.shares.is_some() {
+        if split.shares.is_some() || tile.is_straight() {
             return None;
         }
         let hindered = operands.each_ref().map(|o| !o.is_word_aligned(cx, elements(tile), depth));
@@ -520,6 +521,9 @@ impl Operand {
         if tile.is_transposed(self.number) {
             let loader = loader::transposed(&mut w.b, src, tile, width, item);
             return loader.ok_or(Reason::Malformed("transposing loads that the target has not"));
+        }
+        if tile.is_straight() {
+            return Ok(loader::straight(&mut w.b, src, tile, width, item));
         }
         // Lines along the depth that are read to their ends end with whole loads.
         let anywhere = anywhere || part.from.is_some() && !self.is_wide();

@@ -46,6 +46,8 @@ pub(super) struct MatrixForm {
     pub scaled: bool,
     /// Operands that transposing loads bring ([`loader`](super::loader)).
     pub transposed: [bool; 2],
+    /// Both operands go straight to LDS ([`straight`](super::straight)). What a lane has of k then are cells of all groups of lanes in turn.
+    pub straight: bool,
 }
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
@@ -269,7 +271,14 @@ pub(super) struct Side {
 
 impl MatrixForm {
     /// What a workgroup does for each k of a tile.
-    fn round(&self, target: Target, tile: &Tile, machine: &Machine, e: &Extents, (lds, spread): (u32, bool)) -> Round {
+    pub fn round(
+        &self,
+        target: Target,
+        tile: &Tile,
+        machine: &Machine,
+        e: &Extents,
+        (lds, spread): (u32, bool),
+    ) -> Round {
         let (types, (down, across)) = (tile.types, self.waves);
         let busy = self.clocks(target);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
@@ -487,14 +496,20 @@ impl MatrixForm {
             in_rows: false,
             scaled: false,
             transposed: [false; 2],
+            straight: false,
         };
         let d = op.fragment(Operand::D)?;
         let down = |b: usize| d.position.get(b) == Some(&Step { row: 1 << b, col: 0 });
         form.is_usable().then_some(MatrixForm { swapped: down(0) && down(1), ..form })
     }
 
+    /// Of a wave's instruction tiles those of a row lie behind each other in registers, or those of a column where a row has no power of two.
+    fn columns_are_last(&self, n: u32) -> bool {
+        !(n / self.waves.1 / self.side()).is_power_of_two()
+    }
+
     /// The result of a workgroup: the instruction's lanes, then waves across and down; its registers, then tiles across
-    /// and down.
+    /// and down, or the other way round.
     pub fn result(&self, m: u32, n: u32) -> Fragment {
         let d = self.op.fragment(Operand::D).expect("a usable instruction");
         let swapped = self.swapped;
@@ -503,7 +518,10 @@ impl MatrixForm {
         let (own_m, own_n) = (m / down, n / across);
         let side = self.side();
         let waves = [(across, fragment::across(own_n)), (down, fragment::down(own_m))];
-        let tiles = [(own_n / side, fragment::across(side)), (own_m / side, fragment::down(side))];
+        let mut tiles = [(own_n / side, fragment::across(side)), (own_m / side, fragment::down(side))];
+        if self.columns_are_last(n) {
+            tiles.reverse();
+        }
         let outer = fragment::runs(&waves, &tiles, d.bits);
         let lane = d.lane.iter().map(turn).chain(outer.lane).collect();
         let position = d.position.iter().map(turn).chain(outer.position).collect();
@@ -519,17 +537,18 @@ impl MatrixForm {
 
     /// Sums of a workitem that are there.
     pub fn accumulated(&self, target: Target, tile: &Tile) -> u32 {
-        if self.sums_are_apart(target, tile) { tile.sums() } else { 0 }
+        if self.sums_are_apart(target, tile) { tile.sums().min(most_apart(target)) } else { 0 }
     }
 
-    /// Registers for the sums, of the class that the instruction adds to.
+    /// Registers for the sums, of the class that the instruction adds to. Of more than there are accumulation registers the last are in others.
     pub fn sums(&self, b: &mut Builder, tile: &Tile) -> Sums {
         let d = self.op.fragment(Operand::D).expect("a usable instruction");
-        let vectors = !self.sums_are_apart(b.target(), tile);
+        let apart = self.accumulated(b.target(), tile);
         let count = tile.m * tile.n / (self.waves.0 * self.waves.1 * self.side() * self.side());
         let dwords = u32::from(tile.types.accumulate.dwords());
         let len = d.registers() as u8;
-        let parts = (0..count).map(|_| if vectors { b.v(len) } else { b.a(len) }).collect();
+        let is_apart = |i: u32| (i + 1) * u32::from(len) <= apart;
+        let parts = (0..count).map(|i| if is_apart(i) { b.a(len) } else { b.v(len) }).collect();
         Sums { parts, per: d.positions(), dwords }
     }
 
@@ -547,7 +566,7 @@ impl MatrixForm {
             });
             let waves = [(across, fragment::across(own_across)), (down, fragment::across(own_down))];
             let mut f = fragment::runs(&waves, &[], tile.types.bytes() * 8);
-            let apart = if self.scaled { tile.run } else { depth };
+            let apart = if self.scaled || self.straight { tile.run } else { depth };
             let within = side.lanes.iter().map(|s| Step { row: s.col * apart, col: s.row });
             f.lane = within.chain(f.lane).collect();
             f
@@ -578,8 +597,8 @@ pub(super) struct Matrix<'a> {
     places: Places,
     /// k of an instruction that a lane has, and those that it reads in a step.
     own: u32,
-    depth: u32,
-    groups: u32,
+    pub depth: u32,
+    pub groups: u32,
     swapped: bool,
 }
 
@@ -620,17 +639,24 @@ impl Matrix<'_> {
 
     /// Multiplies what was read, one register of the longer operand after the other; `then` is told its number when no product asks for it
     /// any more.
-    fn multiply_in_turn(&self, b: &mut Builder, sums: &[Part], read: &Read, mut then: impl FnMut(&mut Builder, usize)) {
+    pub fn multiply_in_turn(
+        &self,
+        b: &mut Builder,
+        sums: &[Part],
+        read: &Read,
+        mut then: impl FnMut(&mut Builder, usize),
+    ) {
         let (rows, columns) = read;
         let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
         let sparse = self.form.op.shape.sparse;
         let (longer, of_cell) = (rows_are_longer(read), (self.depth / self.own) as u8);
+        let columns_last = self.form.columns_are_last(self.tile.n);
         let [outer, inner] = if longer { [rows.len(), columns.len()] } else { [columns.len(), rows.len()] };
         for q in 0..of_cell {
             for t in 0..outer {
                 for u in 0..inner {
                     let (i, j) = if longer { (t, u) } else { (u, t) };
-                    let sum = sums[i * columns.len() + j];
+                    let sum = sums[if columns_last { j * rows.len() + i } else { i * columns.len() + j }];
                     let (first, second) = if self.swapped { (columns[j], rows[i]) } else { (rows[i], columns[j]) };
                     let scales = [first, second].map(|p| p.dword(p.len - 1));
                     let second = second.slice(q * dwords, dwords);
@@ -733,7 +759,13 @@ impl Multiplier for Matrix<'_> {
     }
 }
 
+/// Most sums of a workitem in accumulation registers.
+fn most_apart(target: Target) -> u32 {
+    let t = target.info();
+    if t.unified_agprs { t.max_agprs } else { u32::MAX }
+}
+
 /// Of what is read of both operands, the rows have more registers: products go through them one after the other.
-fn rows_are_longer((rows, columns): &Read) -> bool {
+pub(super) fn rows_are_longer((rows, columns): &Read) -> bool {
     rows.len() >= columns.len()
 }

@@ -56,6 +56,7 @@ mod softmax;
 mod sorted;
 mod split;
 mod standardized;
+mod straight;
 mod tile;
 mod tiny;
 mod topk;

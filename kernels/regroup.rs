@@ -53,7 +53,8 @@ impl<'a> Rows<'a> {
     /// Of a tile; none where results stay as they are, or LDS has no room for them.
     pub fn of(tile: &'a Tile) -> Option<Rows<'a>> {
         let Form::Matrix(form) = &tile.form else { return None };
-        if !form.in_rows || tile.types.accumulate.dwords() > 1 {
+        let whole = (tile.n / form.waves.1).is_power_of_two();
+        if !form.in_rows || !whole || tile.types.accumulate.dwords() > 1 {
             return None;
         }
         let (lanes, side) = (form.op.shape.lanes as u32, form.side());

@@ -22,8 +22,8 @@ use barewave_isa::{Pipe, Target};
 const LOAD: u8 = 0;
 
 /// LDS of the tiles between two barriers: one is read, the other filled.
-const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
-const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
+pub(super) const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
+pub(super) const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
 
 /// Clocks of a step of multiply-adds of which a quarter covers what LDS takes to answer.
 const LONG_STEP: f64 = 256.0;
@@ -35,7 +35,7 @@ const FILLED: f64 = 0.75;
 /// that is executed once is neither compiled nor fetched for nothing. Where other instructions run in the shadow of matrix instructions a
 /// round is short for what it multiplies, L2 is busy, and two of its rounds are for nobody.
 const FEW_ROUNDS: u32 = 8;
-const FEW_IN_SHADOW: u32 = 64;
+pub(super) const FEW_IN_SHADOW: u32 = 64;
 
 /// What a wave multiplies in a step takes longer than LDS to answer: reads among it cost less than in a row in front of it, where a wave
 /// that is alone waits for each. Matrix instructions of f64 are long.
@@ -460,7 +460,7 @@ fn interleaved(reading: Vec<MInst>, writing: Vec<MInst>) -> Vec<MInst> {
 }
 
 /// An address in the first buffer and the same in the second, added.
-fn sum_of_buffers(b: &mut Builder, address: Part, swap: u32) -> Part {
+pub(super) fn sum_of_buffers(b: &mut Builder, address: Part, swap: u32) -> Part {
     let twice = b.shl(address, 1u32);
     let sum = b.add(twice, swap);
     b.to_vector(sum)

@@ -143,6 +143,11 @@ impl Tile {
         matches!(self.form, Form::Matrix(f) if f.transposed.get(operand) == Some(&true))
     }
 
+    /// Both operands go from memory straight to LDS.
+    pub fn is_straight(&self) -> bool {
+        matches!(self.form, Form::Matrix(f) if f.straight)
+    }
+
     /// The tile of an operand, as deep as what it holds.
     pub fn of_operand(&self, operand: usize) -> Tile {
         if self.sparse() == Some(operand) { Tile { k: self.k / 2, ..*self } } else { *self }
@@ -217,6 +222,26 @@ pub(super) struct Layout {
     planes: u32,
     plane: u32,
     order: Order,
+    /// What goes straight there lies otherwise.
+    straight: Option<Straight>,
+}
+
+/// How what comes straight to LDS lies there: a wave's load fills [`Straight::BLOCK`] bytes that follow each other. A block has whole lines of
+/// the first-level cache, or halves, so that what is read at a time is in different banks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Straight {
+    /// Lines along k: of 8 columns 128 bytes each, cells of the same k side by side.
+    Deep,
+    /// Lines along the width of 2 bytes an element: of 8 k 64 columns. Reads take 4 k of 16 columns, and the same 8 k further.
+    WideWords,
+    /// The same of a byte an element: of 8 k 128 columns. Reads take 8 k of 16 columns, and the same 16 k further: of these odd and even
+    /// columns of cells have changed places.
+    WideBytes,
+}
+
+impl Straight {
+    /// Bytes of a block.
+    const BLOCK: u32 = 1024;
 }
 
 /// In which order the columns of a tile lie in LDS: where each bit of a column's number goes.
@@ -258,7 +283,15 @@ const BANKS: u32 = 128;
 impl Layout {
     /// The cells of a run side by side.
     pub fn dense(tile: &Tile, width: u32) -> Layout {
-        Layout { run: tile.run, cell: tile.cell(), pitch: width, planes: 1, plane: width, order: Order::PLAIN }
+        Layout {
+            run: tile.run,
+            cell: tile.cell(),
+            pitch: width,
+            planes: 1,
+            plane: width,
+            order: Order::PLAIN,
+            straight: None,
+        }
     }
 
     /// For workitems that have `vec` neighbouring columns each. Where a cell is all that an access takes, neighbouring workitems
@@ -271,7 +304,15 @@ impl Layout {
         }
         // As many cells behind a multiple of what the banks give as there are columns of each plane among these.
         let plane = (width / vec - cells / vec).next_multiple_of(cells) + cells / vec;
-        Layout { run: tile.run, cell: tile.cell(), pitch: plane * vec, planes: vec, plane, order: Order::PLAIN }
+        Layout {
+            run: tile.run,
+            cell: tile.cell(),
+            pitch: plane * vec,
+            planes: vec,
+            plane,
+            order: Order::PLAIN,
+            straight: None,
+        }
     }
 
     /// For workitems that have neighbouring k of a column.
@@ -286,6 +327,26 @@ impl Layout {
         }
     }
 
+    /// For loads that go straight to LDS, of lines along k or along the width.
+    pub fn straight(tile: &Tile, width: u32, deep: bool) -> Layout {
+        let straight = match (deep, tile.types.bytes()) {
+            (true, _) => Straight::Deep,
+            (false, 1) => Straight::WideBytes,
+            (false, _) => Straight::WideWords,
+        };
+        Layout { straight: Some(straight), ..Layout::dense(tile, width) }
+    }
+
+    /// Lines lie along k, of what goes straight to LDS.
+    pub fn is_deep(&self) -> bool {
+        self.straight == Some(Straight::Deep)
+    }
+
+    /// How far cells of odd columns are apart from where even ones would let expect them, if they have changed places.
+    pub fn changes_places(&self) -> Option<u32> {
+        (self.straight == Some(Straight::WideBytes)).then_some(128)
+    }
+
     /// The same with columns in another order.
     pub fn ordered(self, order: Order) -> Layout {
         Layout { order, ..self }
@@ -294,6 +355,26 @@ impl Layout {
     /// The byte of an element. Where no two of several k, and of several columns, have a bit in common their sum is at the sum of
     /// their bytes, which is how addresses are put together.
     pub fn at(&self, k: u32, column: u32) -> u32 {
+        let (width, size) = (self.pitch, self.cell / self.run);
+        let (block, within) = match self.straight {
+            Some(Straight::Deep) => {
+                let (panel, cell) = (k / (8 * self.run), k / self.run % 8);
+                (panel * width / 8 + column / 8, cell * 128 + column % 8 * 16 + k % self.run * size)
+            }
+            Some(Straight::WideWords) => {
+                let (rows, row) = (k / 16 * 2 + k / 4 % 2, k / 8 % 2 * 4 + k % 4);
+                (rows * width / 64 + column / 64, column / 16 % 4 * 256 + row * 32 + column % 16 * 2)
+            }
+            Some(Straight::WideBytes) => {
+                let cells = column / 16 % 8 ^ k / 16 % 2;
+                (k / 8 * width / 128 + column / 128, cells * 128 + k % 8 * 16 + column % 16)
+            }
+            None => return self.cell_at(k, column),
+        };
+        block * Straight::BLOCK + within
+    }
+    /// The same in cells.
+    fn cell_at(&self, k: u32, column: u32) -> u32 {
         let column = self.order.place(column);
         let column = column % self.planes * self.plane + column / self.planes;
         (k / self.run * self.pitch + column) * self.cell + k % self.run * (self.cell / self.run)

@@ -207,6 +207,7 @@ fn extents(cx: &Cx) -> Extents {
         apart: false,
         in_rows: false,
         transposed: [false; 2],
+        straight: false,
         sparse: None,
         scaled: false,
         gathered: None,

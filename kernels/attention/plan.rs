@@ -558,6 +558,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             apart: false,
             in_rows: false,
             transposed: [false; 2],
+            straight: false,
             sparse: None,
             scaled: false,
             gathered: None,

@@ -684,9 +684,18 @@ impl Machine {
         Some((clocks + adding, split))
     }
 
+    /// A workitem has more sums than accumulation registers: it has none for parts beside them.
+    fn is_full_of_sums(&self, tile: &Tile) -> bool {
+        let t = self.target.info();
+        t.unified_agprs && tile.sums() > t.max_agprs
+    }
+
     /// The best way to divide tiles in equal shares: among workgroups of which one runs on a compute unit, as many as its SIMDs have room
     /// for side by side, or many.
     pub(super) fn in_shares(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
+        if self.is_full_of_sums(way.0) {
+            return None;
+        }
         let most = self.resident(way.1).min(MOST_SHARES) as u32;
         let simds = self.target.info().simds;
         let beside = (simds / way.1.waves.min(simds)).clamp(1, most);
@@ -698,6 +707,9 @@ impl Machine {
 
     /// The best way to share the depth with a tile, if there is one.
     pub(super) fn shared(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
+        if self.is_full_of_sums(way.0) {
+            return None;
+        }
         // Waves that share the depth have theirs on its way from the beginning.
         let sliced = matches!(way.0.form, Form::Sliced(_));
         let least = if sliced { 1 } else { LEAST_ROUNDS };
@@ -755,6 +767,7 @@ mod tests {
             apart: false,
             in_rows: true,
             transposed: [false; 2],
+            straight: false,
             loads: [Together::ANY; 2],
             lines: false,
             sparse: None,

@@ -384,6 +384,10 @@ impl Builder<'_> {
         }
         if m.transfer == Transfer::LoadLds {
             op.access.flags |= flags::TO_LDS;
+            // What is larger than 16 bits reach.
+            if self.m.target.info().lds_bytes > 1 << 16 {
+                op.access.flags |= flags::FAR_LDS;
+            }
         }
         // LDS is the source of a store from it.
         let writes = m.writes() && m.transfer != Transfer::StoreLds;

@@ -400,6 +400,8 @@ impl Body {
         match e.distance {
             0 if e.together => a != b,
             0 => a > b,
+            // Of two buffers in turn it is the iteration after the next one that touches the same bytes.
+            _ if e.apart && self.fixed => a > b + 2 || a == b + 2 && backwards,
             _ => a > b + 1 || a == b + 1 && backwards && !e.apart,
         }
     }

@@ -108,6 +108,8 @@ pub struct Instr {
     pub blocks_vector: bool,
     /// Bytes of memory of a lane (of the wave for scalar memory).
     pub bytes: u32,
+    /// It loads from memory straight to LDS, where what it brings is written as any other write.
+    pub fills_lds: bool,
     /// It loads or stores data: vector memory, and scalar loads through a buffer resource. Other scalar loads are of what a launch is told.
     pub moves_data: bool,
     /// Of a branch, how many bytes behind the instruction after it it goes.
@@ -237,6 +239,7 @@ impl Instr {
             wide: !quad && info.pipe == Pipe::Valu && !info.flags.has(Flags::TRANS) && info.busy > 1,
             blocks_vector: matrix && shadowless(target, info.name, info.flags),
             bytes: u32::from(info.mem_bytes),
+            fills_lds: target.loads_to_lds(inst.op, &inst.mods),
             moves_data: info.pipe == Pipe::Vmem || info.pipe == Pipe::Smem && info.name.starts_with("s_buffer_load"),
             jump: match inst.srcs.first() {
                 Some(Operand::Imm(n)) if info.flags.has(Flags::BRANCH) => Some(*n as i64 * 4),

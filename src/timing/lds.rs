@@ -78,6 +78,14 @@ pub fn clocks(chip: &Chip, lanes: &[LaneAccess], store: bool) -> u32 {
 /// Patterns that are kept of an instruction.
 const KEPT: usize = 4;
 
+/// Clocks that what a wave's load brings straight to LDS, so many bytes a lane, takes of the port: lanes lie side by side, without conflicts.
+pub fn filled(chip: &Chip, bytes: u32) -> u32 {
+    let lanes: Vec<LaneAccess> = (0..chip.target.info().wave_size)
+        .map(|lane| LaneAccess { lane, address: u64::from(lane * bytes.max(4)), bytes: bytes.max(4) })
+        .collect();
+    clocks(chip, &lanes, true)
+}
+
 /// Clocks of accesses that were asked for before: of an instruction with the same lanes as far from the first one, which is in the same bank.
 #[derive(Default)]
 pub struct Patterns {

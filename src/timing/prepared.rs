@@ -2,6 +2,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
+use crate::lds;
 use crate::record::Level;
 use crate::stall::Stall;
 use barewave_isa::Reg;
@@ -176,6 +177,8 @@ pub(crate) struct Prepared<'l> {
     pub(crate) wide: bool,
     pub(crate) blocks_vector: bool,
     pub(crate) free: bool,
+    /// Clocks of a port of LDS for what a load brings straight there.
+    pub(crate) fills: u32,
     pub(crate) priority: Option<u8>,
     pub(crate) meeting: Option<Meeting>,
     pub(crate) busy: u32,
@@ -203,6 +206,7 @@ pub(crate) const NOTHING: &Prepared = &Prepared {
     wide: false,
     blocks_vector: false,
     free: true,
+    fills: 0,
     priority: None,
     meeting: None,
     busy: 0,
@@ -336,6 +340,7 @@ impl<'l> Program<'l> {
             wide: i.wide,
             blocks_vector: i.blocks_vector,
             free: i.free,
+            fills: if i.fills_lds { lds::filled(chip, i.bytes) } else { 0 },
             priority: i.priority,
             meeting: i.meeting,
             busy: i.busy,

@@ -16,7 +16,8 @@
 //!   transcendentals and masks are waited for there and do not hold up issue; 64-bit instructions take the transcendental
 //!   unit, and hold up issue for as long as they execute.
 //! * LDS: a wave's lanes go in phases; a phase takes as many turns as its busiest bank has different words.
-//! * Memory: one cache line of the first level a turn; what is loaded comes back in order.
+//! * Memory: one cache line of the first level a turn; what is loaded comes back in order. What goes straight to LDS
+//!   takes as much of its port as writes of as many bytes.
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
@@ -325,6 +326,12 @@ impl Shared {
                 self.memory[s.cu] = start + lines;
                 s.vmem = t + turn;
                 let level = access.map_or(Level::L1, |a| a.level);
+                if i.fills > 0 {
+                    // Writes of what has come since take the port meanwhile: as much as this load's will.
+                    let port = &mut self.ports[s.port];
+                    *port = (*port).max(t) + u64::from(i.fills);
+                    self.busy[Unit::Lds as usize] += u64::from(i.fills);
+                }
                 start + lines + clocks.levels[level as usize]
             }
             Unit::Branch => {
@@ -625,6 +632,9 @@ impl<'a> Unitary<'a> {
         match i.path {
             Path::Smem | Path::Lds | Path::Vmem => self.find_free(simd, i.path),
             path => s.find_free(path, &self.shared),
+        }
+        if i.fills > 0 {
+            self.find_free(simd, Path::Lds);
         }
         if let Some(meeting) = i.meeting {
             self.meet(w, t, meeting);

@@ -137,6 +137,37 @@ fn tiles_of_small_blocks() {
     assert_eq!(chosen.tile[..2], [16; 2], "{chosen:?}");
 }
 
+/// Tiles whose operands go straight to LDS, in every layout: of rows and columns that they do not divide, depths that end within a tile and with it,
+/// of one round and of many, several products.
+#[test]
+fn operands_go_straight_to_lds() {
+    let chip = Target::parse("gfx950").unwrap();
+    let mut taken = Vec::new();
+    for (i, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
+        let whole = if dtype == DType::I8 { 16 } else { 8 };
+        for (j, turned) in [[false, true], [false, false], [true, true], [true, false]].into_iter().enumerate() {
+            for l in 0..2 {
+                // What lies along lines is whole loads.
+                let odd = |line: bool, extent: usize| if line { extent / whole * whole } else { extent };
+                let m = odd(turned[0], [269, 365][(i + l) % 2]);
+                let n = odd(!turned[1], [381, 203][(j + l) % 2]);
+                let k = [64 * whole / 8 * 3, 8 * whole, 5 * whole, 64 * whole / 8 * 9 + 3 * whole][(i + 2 * j + l) % 4];
+                let product = Product { extents: [1 + (j + l) % 2, m, n, k], turned, dtype };
+                let all = considered(&product.graph(1).0, chip).candidates;
+                let mut large: Vec<&Candidate> = all.iter().filter(|c| c.tile[0].max(c.tile[1]) > 256).collect();
+                // Of blocks of lines along the width there may be no larger ones; of two with as many rows and columns it is preferred.
+                large.extend(all.iter().filter(|c| c.tile[..2] == [256; 2] && c.tile[2] == 8 * whole as u32));
+                let tile = large[(i + j + l) % large.len()];
+                taken.push(tile.tile);
+                product.check_by(Some(tile), "gfx950", 300 + l as u64, 7);
+            }
+        }
+    }
+    taken.sort_unstable();
+    taken.dedup();
+    assert!(taken.len() > 4, "{taken:?}");
+}
+
 /// Tiles of multiply-adds and dot products of which a round is deeper than the least, of rows and columns that they do not divide; of odd
 /// depths, and shared ones.
 #[test]

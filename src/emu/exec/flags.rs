@@ -22,6 +22,8 @@ pub const ADDTID: u16 = 128;
 pub const STORE: u16 = 256;
 /// A load that goes to LDS.
 pub const TO_LDS: u16 = 512;
+/// M0 has 18 bits of an address in LDS, where others have 16.
+pub const FAR_LDS: u16 = 1024;
 
 /// Flags of an access.
 pub fn of(m: &Memory) -> u16 {

@@ -268,13 +268,19 @@ unsafe fn atomic<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
+/// Where in LDS lane 0 of a load to LDS or a store from it begins: M0 has 16 bits of that, and 18 where LDS is larger ("CDNA4" manual, 9.1.9).
+fn place_in_lds(w: &Wave, op: &UOp) -> u64 {
+    let mask = if op.access.flags & FAR_LDS != 0 { 0x3ffff } else { 0xffff };
+    u64::from(w.s[M0] & mask) + op.imm as u64
+}
+
 /// Loads that go to LDS: lane `i` writes at M0 + offset + `i` elements.
 unsafe fn load_lds<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
     let b = S::base(w, op);
     let bytes = op.access.bytes as u64;
     let element = bytes.max(4);
-    let start = (w.s[M0] & 0xffff) as u64 + op.imm as u64;
+    let start = place_in_lds(w, op);
     for lane in 0..w.lanes {
         if exec >> lane & 1 == 0 {
             continue;
@@ -300,7 +306,7 @@ unsafe fn load_lds<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
 /// LDS to memory: lane `i` reads LDS at M0 + offset + 4 `i`.
 unsafe fn store_lds<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     let b = S::base(w, op);
-    let start = (w.s[M0] & 0xffff) as u64 + op.imm as u64;
+    let start = place_in_lds(w, op);
     for lane in Lanes(w.exec()) {
         let a = S::lane(w, op, b, lane);
         let v = match lds_at(w, start + 4 * lane as u64, 4) {
@@ -480,7 +486,7 @@ pub fn each_of_row(w: &Wave, op: &UOp, mut each: impl FnMut(usize, u64)) -> bool
 
 /// LDS bytes that a load to LDS fills: where those of lane 0 begin, and how many each lane has; lanes lie one behind the other.
 pub fn lds_filled(w: &Wave, op: &UOp) -> (u32, u32) {
-    ((w.s[M0] & 0xffff).wrapping_add(op.imm as u32), (op.access.bytes as u32).max(4))
+    (place_in_lds(w, op) as u32, (op.access.bytes as u32).max(4))
 }
 
 /// True when an active lane of a flat access addresses LDS.

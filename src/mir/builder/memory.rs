@@ -2,7 +2,7 @@
 
 use super::{Buffer, Builder};
 use crate::mir::{Gen, Lds, MInst, Opnd, Part, Space, Type};
-use barewave_isa::{ModName, Mods, Op, Quirk, op};
+use barewave_isa::{ModName, Mods, Op, Quirk, Reg, Target, op};
 
 /// Constant offsets of scalar loads are less, on every target.
 const SCALAR_OFFSETS: u32 = 1 << 20;
@@ -57,6 +57,24 @@ impl Builder {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
         self.last_policy(self.policies[0]);
+    }
+    /// Loads 16 bytes per lane at byte offset `voff + soff` straight to LDS: those of lane `i` go to `base + ahead + 16 i` (scalar). The target must
+    /// have such loads ([`Builder::fills_lds`]).
+    pub fn load_to_lds(&mut self, buf: Buffer, voff: Part, soff: Part, (base, ahead): (Part, u32)) {
+        let m0 = [Opnd::P(Reg::M0.into())];
+        match ahead {
+            0 => self.emit(op::S_MOV_B32, &m0, &[base.into()]),
+            _ => self.emit(op::S_ADD_U32, &m0, &[base.into(), ahead.into()]),
+        }
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), 0);
+        let space = Space { lds: self.lds_part, ..buf.space() };
+        let mods = mods.with(ModName::Lds, 1);
+        self.push(MInst { mods, space, ..MInst::new(op::BUFFER_LOAD_DWORDX4, &[], &srcs) });
+        self.last_policy(self.policies[0]);
+    }
+    /// Loads of 16 bytes a lane can go from memory straight to LDS: M0 says where to.
+    pub fn fills_lds(target: Target) -> bool {
+        target.op(op::BUFFER_LOAD_DWORDX4).is_some_and(|i| i.reads.contains(&Reg::M0))
     }
     /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
     pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
@@ -232,6 +250,25 @@ impl Builder {
         let (addr, mods) = self.lds_place(addr, offset);
         let space = self.lds_space();
         self.push(MInst { mods, space, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
+    }
+    /// Reads 8 bytes per lane from LDS at `addr + offset` and transposes them among lanes: with an instruction for elements of so many bytes, if the
+    /// target has one ([`Builder::reads_transposed`]).
+    pub fn lds_read_transposed_into(&mut self, bytes: u32, dst: Part, addr: Part, offset: u32) {
+        let op = Self::reads_transposed(self.target(), bytes)
+            .unwrap_or_else(|| panic!("no transposing reads of {bytes} bytes"));
+        let (addr, mods) = self.lds_place(addr, offset);
+        let space = self.lds_space();
+        self.push(MInst { mods, space, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
+    }
+    /// The instruction that transposes elements of so many bytes on their way from LDS: of 16 lanes each has some of a line, and gets one
+    /// column of the lines of all.
+    pub fn reads_transposed(target: Target, bytes: u32) -> Option<Op> {
+        let op = match bytes {
+            1 => op::DS_READ_B64_TR_B8,
+            2 => op::DS_READ_B64_TR_B16,
+            _ => return None,
+        };
+        target.op(op).map(|_| op)
     }
     /// Writes 1, 2 or 4 dwords to LDS at `addr + offset` (aligned to the width).
     pub fn lds_write(&mut self, addr: Part, data: Part, offset: u32) {
