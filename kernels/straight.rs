@@ -9,7 +9,7 @@
 //! had a round's time to come, and is read; and the one after it is asked for, into the buffer that is free from then on.
 
 use super::choice::{Ending, Extents, Machine, Round};
-use super::error::Res;
+use super::error::{Reason, Res};
 use super::fragment::{across, down};
 use super::gemm::{Multiplier, Operands, Places, Read};
 use super::loader::is_of_whole_blocks;
@@ -43,6 +43,12 @@ const SIDE: usize = 16;
 /// Registers of a workitem beside sums and operands.
 const OTHERS: u32 = 24;
 
+/// Clocks of a long matrix instruction.
+const LONG: f64 = 32.0;
+
+/// Products between what is read last and where waves meet.
+const BEHIND: usize = 8;
+
 /// Stages: loads, what waves meet for, and products.
 const LOAD: u8 = 0;
 const MEET: u8 = 1;
@@ -74,27 +80,45 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Ex
         }
         let lds = tile.buffers * (m + n) * DEPTH;
         let round = form.round(target, &tile, machine, e, (lds, true));
-        let vgprs = registers(&tile, &form, sets(target, &tile, &form));
+        let vgprs = Held::of(target, &tile, &form)?.vgprs;
         let round = Round { vgprs, meetings: 1, bare: 0.0, ending: Ending::default(), crowded: false, ..round };
         machine.holds(&round, form.accumulated(target, &tile)).then_some((tile, round))
     };
     TILES.iter().filter_map(of).collect()
 }
 
-/// Registers of a workitem, with so many sets of the shorter operand's.
-fn registers(tile: &Tile, form: &MatrixForm, sets: u32) -> u32 {
-    let (down, across) = form.waves;
-    let lanes = form.op.shape.lanes as u32;
-    let held = form.side() * form.step(tile.run) * tile.types.bytes() / 4 / lanes;
-    let [rows, columns] = [tile.m / down, tile.n / across].map(|own| own / form.side() * held);
-    tile.sums() + rows.max(columns) + sets * rows.min(columns) + OTHERS
+/// Registers that operands have.
+#[derive(Clone, Copy)]
+struct Held {
+    /// Instruction tiles of the longer operand that have registers of their own: those behind them take these in turn.
+    own: u32,
+    /// Sets of the shorter one's: two in turn, where the steps of a round are even and there is room.
+    sets: u32,
+    /// Registers of a workitem.
+    vgprs: u32,
 }
 
-/// Sets of registers of the shorter operand: two in turn, where the steps of a round are even and there is room.
-fn sets(target: Target, tile: &Tile, form: &MatrixForm) -> u32 {
-    let even = (tile.k / form.step(tile.run)).is_multiple_of(2);
-    let t = target.info();
-    if even && registers(tile, form, 2) <= t.named_vgprs() + form.accumulated(target, tile) { 2 } else { 1 }
+impl Held {
+    /// As many as there is room for; none where that is too few.
+    fn of(target: Target, tile: &Tile, form: &MatrixForm) -> Option<Held> {
+        let (down, across) = form.waves;
+        let lanes = form.op.shape.lanes as u32;
+        let each = form.side() * form.step(tile.run) * tile.types.bytes() / 4 / lanes;
+        let [rows, columns] = [tile.m / down, tile.n / across].map(|own| own / form.side());
+        let (longer, shorter) = (rows.max(columns), rows.min(columns));
+        let t = target.info();
+        let most = t.named_vgprs() + form.accumulated(target, tile);
+        let even = (tile.k / form.step(tile.run)).is_multiple_of(2);
+        let sets = if even { 2 } else { 1 };
+        let of = |own: u32, sets: u32| {
+            let vgprs = tile.sums() + (own + sets * shorter) * each + OTHERS;
+            (vgprs <= most).then_some(Held { own, sets, vgprs })
+        };
+        let least = (longer / 2 + 1).min(longer);
+        let turns = (least..longer).rev();
+        let all = [(longer, sets)].into_iter().chain(turns.map(|own| (own, sets))).chain([(longer, 1)]);
+        all.chain((least..longer).rev().map(|own| (own, 1))).find_map(|(own, sets)| of(own, sets))
+    }
 }
 
 /// What is read of an operand's tile.
@@ -176,6 +200,8 @@ struct Rounds<'a> {
     sides: [Side; 2],
     /// Registers of steps, in turn.
     sets: Vec<Read>,
+    /// Instruction tiles of the longer operand that have registers of their own.
+    own: usize,
     /// Where loads of each operand go, and what that adds up to in both buffers (scalar).
     filled: [(Part, Part); 2],
 }
@@ -202,13 +228,19 @@ pub(super) fn multiply(
     let read = (rows.addresses[0], columns.addresses[0]);
     let places = Places { read, layout: (layouts[0], layouts[1]), b_base: 0, words: [None; 2] };
     let by = form.multiplier(tile, places);
-    let sets = sets(b.target(), tile, form);
-    let sets = by.sets(b, sets, true);
+    let held = Held::of(b.target(), tile, form).ok_or(Reason::Malformed("sums that leave operands no registers"))?;
+    let in_turn = |all: &[Part]| (0..all.len()).map(|t| all[t % held.own as usize]).collect();
+    let sets = by.sets(b, held.sets, true).into_iter().map(|(rows, columns)| {
+        let longer = rows_are_longer(&(rows.clone(), columns.clone()));
+        if longer { (in_turn(&rows), columns) } else { (rows, in_turn(&columns)) }
+    });
+    let sets = sets.collect();
     let filled = [ops.a.lds(), ops.b.lds()].map(|lds| {
         let twice = b.shl(lds, 1u32);
         (lds, b.add(twice, swap))
     });
-    let rounds = Rounds { tile, by, sums, sides: [rows, columns], sets, filled };
+    let own = held.own as usize;
+    let rounds = Rounds { tile, by, sums, sides: [rows, columns], sets, own, filled };
     rounds.write(b, ops, depth);
     // Loads behind the last tile, too, have filled what others may use from here on.
     b.barrier();
@@ -236,8 +268,16 @@ impl Due {
     }
 }
 
-/// Something to read: the products that come before it, and how.
-type Reads = VecDeque<(usize, Vec<MInst>)>;
+/// Something to read.
+struct Reading {
+    /// Products that come before it: they ask for its registers.
+    free: usize,
+    /// Products that it comes before, at the latest: the next one asks for it.
+    due: usize,
+    insts: Vec<MInst>,
+}
+
+type Reads = VecDeque<Reading>;
 
 impl Rounds<'_> {
     /// Registers that a step multiplies.
@@ -252,19 +292,46 @@ impl Rounds<'_> {
         let longer = rows_are_longer(set);
         let mut all = Vec::new();
         for of_rows in [!longer, longer] {
-            let (side, registers) = if of_rows { (&self.sides[0], &set.0) } else { (&self.sides[1], &set.1) };
-            for (number, to) in registers.iter().enumerate() {
+            let registers = if of_rows { &set.0 } else { &set.1 };
+            let count = if of_rows == longer { self.own } else { registers.len() };
+            for number in 0..count {
                 let free = match of_rows == longer {
-                    true => freed[number],
+                    // Behind the last that has them in turn.
+                    true => freed[number + (freed.len() - 1 - number) / self.own * self.own],
                     false if self.sets.len() > 1 => 0,
                     false => products - registers.len() + number + 1,
                 };
-                let read = b.aside(|b| side.read(b, self.tile, &self.by, step, (number as u32, *to)));
-                all.push((free.max(first), read));
+                // It is for the next step, or, if it is free no earlier, for its first products.
+                let due = match of_rows == longer {
+                    true if number == 0 => 0,
+                    true => freed[number - 1],
+                    false => number,
+                };
+                let due = if free < products { usize::MAX } else { due };
+                all.push(Reading { free: free.max(first), due, insts: self.read(b, step, (of_rows, number)) });
             }
         }
-        all.sort_by_key(|r| r.0);
+        all.sort_by_key(|r| r.free);
         all.into()
+    }
+
+    /// What is read of the longer operand while the step itself is multiplied.
+    fn reads_meanwhile(&self, b: &mut Builder, step: u32, freed: &[usize]) -> Reads {
+        let longer = rows_are_longer(self.set(step));
+        let later = self.own..freed.len();
+        let of = |number: usize| Reading {
+            free: freed[number - self.own],
+            due: freed[number - 1],
+            insts: self.read(b, step, (longer, number)),
+        };
+        later.map(of).collect()
+    }
+
+    /// Reads an instruction tile's operand, of rows or of columns.
+    fn read(&self, b: &mut Builder, step: u32, (of_rows, number): (bool, usize)) -> Vec<MInst> {
+        let set = self.set(step);
+        let (side, to) = if of_rows { (&self.sides[0], set.0[number]) } else { (&self.sides[1], set.1[number]) };
+        b.aside(|b| side.read(b, self.tile, &self.by, step, (number as u32, to)))
     }
 
     /// Products of a step, and behind which of them each register of the longer operand is free.
@@ -306,17 +373,25 @@ impl Rounds<'_> {
         // Of several steps the first has the second operand's loads, which are those that the round before has left: LDS takes what comes and
         // gives what is read all the time.
         let two = steps > 1;
+        // Other waves read as much meanwhile: of short instructions every other one has a read beside it.
+        let short = self.by.step_clocks(b.target()) / (all as f64) < LONG;
+        let pace = if short && self.sets.len() > 1 { 2 } else { 1 };
         for step in 0..steps {
             let (products, _) = self.products(b, step);
             // What the step before has left.
             let mut reads: Reads = self.reads(b, step, (&freed, all), 0);
-            reads.retain(|r| r.0 >= all);
-            reads.iter_mut().for_each(|r| r.0 = 0);
-            let mut left = reads.len();
+            reads.retain(|r| r.free >= all);
+            reads.iter_mut().for_each(|r| r.free = 0);
             let last = step + 1 == steps;
-            let meeting = if last { all / 4 } else { usize::MAX };
+            reads.extend(self.reads_meanwhile(b, step, &freed));
+            let meeting = match reads.back() {
+                _ if !last => usize::MAX,
+                Some(read) => (read.free + BEHIND).max(all / 4),
+                None => all / 4,
+            };
             if !last {
-                reads.extend(self.reads(b, step + 1, (&freed, all), 0).into_iter().filter(|r| r.0 < all));
+                reads.extend(self.reads(b, step + 1, (&freed, all), 0).into_iter().filter(|r| r.free < all));
+                reads.make_contiguous().sort_by_key(|r| r.free);
             }
             let mut loads = VecDeque::new();
             if two && step == 0 {
@@ -327,27 +402,28 @@ impl Rounds<'_> {
             let held = loads.len();
             for (n, product) in products.into_iter().enumerate() {
                 if n == meeting {
-                    b.append(reads.drain(..).flat_map(|r| r.1));
+                    b.append(reads.drain(..).flat_map(|r| r.insts));
                     self.meet(b);
                     b.stage(MEET);
-                    reads = self.reads(b, 0, (&freed, all), n).into_iter().filter(|r| r.0 < all).collect();
+                    reads = self.reads(b, 0, (&freed, all), n).into_iter().filter(|r| r.free < all).collect();
                     b.stage(MULTIPLY);
                     loads = self.load(b, (LOAD, 0), ops, k);
                     if !two {
                         loads.extend(self.load(b, (LOAD, 1), ops, k));
                     }
-                    due = Due::new(loads.len(), all - n);
+                    due = Due::new(loads.len(), if two { all - n } else { loads.len() });
+                }
+                while let Some(at) = reads.iter().position(|r| r.due <= n) {
+                    b.append(reads.remove(at).map(|r| r.insts).unwrap_or_default());
                 }
                 b.append([product]);
-                // LDS gives other waves as much meanwhile.
-                let free = reads.front().is_some_and(|r| r.0 <= n + 1 && (r.0 == 0 && left > 0 || n >= held));
-                if n % 2 == 0 && free {
-                    left = left.saturating_sub(1);
-                    b.append(reads.pop_front().map(|r| r.1).unwrap_or_default());
+                let next = reads.front().filter(|r| r.free <= n + 1 && n % pace == 0);
+                if next.is_some_and(|r| n >= held || r.due < usize::MAX) {
+                    b.append(reads.pop_front().map(|r| r.insts).unwrap_or_default());
                 }
                 b.append(loads.drain(..due.now().min(loads.len())));
             }
-            b.append(reads.into_iter().flat_map(|r| r.1));
+            b.append(reads.into_iter().flat_map(|r| r.insts));
             b.append(loads);
         }
         b.in_lds(Lds::Any);

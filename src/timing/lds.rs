@@ -157,6 +157,12 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_straight_from_memory_is_written_as_anything_else() {
+        let chip = Chip::of(Target::GFX950).unwrap();
+        assert_eq!([4, 16].map(|bytes| filled(&chip, bytes)), [4, 16]);
+    }
+
+    #[test]
     fn patterns_that_were_met_take_the_same() {
         let chip = Chip::of(Target::GFX942).unwrap();
         let mut known = Patterns::default();

@@ -20,7 +20,7 @@ use barewave::onnx::Model;
 use barewave::runtime::plan::{Address, Port, Region};
 use barewave::tensor::{DType, HostTensor};
 use barewave::verify;
-use barewave_isa::{Decoder, Mode, Target, op};
+use barewave_isa::{Decoder, Inst, Mode, Target, op};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,6 +28,12 @@ use std::sync::Arc;
 
 /// Addresses of a kernel's waits and gaps.
 fn droppable(t: Target, elf: &[u8], kernel: &str) -> Vec<u64> {
+    let gap = |inst: &Inst| matches!(inst.op, op::S_NOP | op::V_NOP | op::S_WAITCNT_DEPCTR);
+    addresses(t, elf, kernel, |inst| gap(inst) || t.decode_wait(inst).is_some())
+}
+
+/// Addresses of some of a kernel's instructions.
+fn addresses(t: Target, elf: &[u8], kernel: &str, which: impl Fn(&Inst) -> bool) -> Vec<u64> {
     let file = ElfFile::parse(elf).unwrap();
     let k = file.kernel(kernel).unwrap();
     let code = file.file_range(k.entry, k.code_size).unwrap();
@@ -37,7 +43,7 @@ fn droppable(t: Target, elf: &[u8], kernel: &str) -> Vec<u64> {
     while at < code.end {
         let raw = decoder.decode(&elf[at..code.end]).unwrap();
         let inst = raw.inst();
-        if matches!(inst.op, op::S_NOP | op::V_NOP | op::S_WAITCNT_DEPCTR) || t.decode_wait(&inst).is_some() {
+        if which(&inst) {
             out.push(k.entry + (at - code.start) as u64);
         }
         at += raw.len();
@@ -202,7 +208,17 @@ fn every_drop_in_kernels_of_clang_is_noticed_or_harmless() {
 }
 
 /// Compiles a model, with tiles that were chosen for it, and leaves out every wait and gap of each of its kernels.
-fn drop_each_of_model((what, graph, inputs): &Case, target: &str, tuning: Tuning) -> Vec<Count> {
+fn drop_each_of_model(case: &Case, target: &str, tuning: Tuning) -> Vec<Count> {
+    with_kernels(case, target, tuning, |name, t, elf, kernel, go| drop_each(name, t, elf, kernel, go))
+}
+
+/// Compiles a model, with tiles that were chosen for it, and does something with each of its kernels.
+fn with_kernels<R>(
+    (what, graph, inputs): &Case,
+    target: &str,
+    tuning: Tuning,
+    with: impl Fn(&str, Target, &[u8], &str, &dyn Fn(Option<u64>) -> Result<(), Fault>) -> R,
+) -> Vec<R> {
     let t = Target::parse(target).unwrap();
     let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
     let program = Compiler::new(t, options).compile_graph(graph).unwrap_or_else(|e| panic!("{what} on {target}: {e}"));
@@ -257,7 +273,7 @@ fn drop_each_of_model((what, graph, inputs): &Case, target: &str, tuning: Tuning
             let before: Vec<(u64, Vec<u8>)> = written.iter().map(read).collect();
             let restore = || before.iter().for_each(|(at, data)| device.write(*at, data).unwrap());
             let name = format!("{what}, {} on {target}", launch.kernel);
-            counts.push(drop_each(&name, t, &elf, &launch.kernel, |without| {
+            counts.push(with(&name, t, &elf, &launch.kernel, &|without| {
                 restore();
                 go(without)
             }));
@@ -458,13 +474,16 @@ const DIVIDED: [(&str, DType, [usize; 3]); 8] = [
 
 /// Products of narrow types, by the best tile and by the largest one: operands in LDS once and twice, results as lanes have them and in
 /// whole rows. Floats of 8 bits are widened, where there are instructions for them in name only.
-const NARROW: [(&str, DType, [usize; 4]); 9] = [
+const NARROW: [(&str, DType, [usize; 4]); 12] = [
     ("gfx908", DType::I8, [1, 140, 136, 200]),
     ("gfx90a", DType::F16, [1, 140, 136, 200]),
     ("gfx942", DType::F8E4M3Z, [1, 140, 136, 260]),
     ("gfx942", DType::BF16, [12, 250, 252, 40]),
     ("gfx950", DType::F8E4M3, [1, 140, 136, 520]),
     ("gfx950", DType::F16, [12, 250, 252, 40]),
+    ("gfx950", DType::F16, [1, 140, 136, 456]),
+    ("gfx950", DType::I8, [1, 140, 144, 528]),
+    ("gfx950", DType::F8E4M3, [1, 140, 144, 528]),
     ("gfx1100", DType::F16, [1, 140, 136, 200]),
     ("gfx1201", DType::F8E5M2, [1, 140, 136, 300]),
     ("gfx1201", DType::BF16, [1, 140, 136, 300]),
@@ -525,6 +544,38 @@ fn every_drop_in_products_of_narrow_types_is_found() {
     let all = sum_of(jobs.into_par_iter().flat_map(dropped).collect(), 300);
     assert_eq!(all.missed_by_verifier, 0, "some drops were missed");
     assert!(all.missed_by_run < all.noticed / 50, "{} of {} drops harm no run", all.missed_by_run, all.noticed);
+}
+
+/// Waves that fill LDS straight from memory meet between what reads a tile and what fills its place: strict mode reports it wherever they do not,
+/// but behind the loop, where nobody uses LDS again.
+#[test]
+fn waves_that_fill_lds_from_memory_have_to_meet() {
+    for (dtype, extents) in
+        [(DType::F16, [1, 300, 272, 1000]), (DType::I8, [1, 300, 272, 2000]), (DType::F8E4M3, [1, 300, 272, 2000])]
+    {
+        let (case, chip) = (product_of(dtype, extents), Target::parse("gfx950").unwrap());
+        let graph = joined(&case.1, chip, &Tuning::default()).unwrap_or(case.1.clone());
+        let considered = candidates(&graph, &graph.steps[0], chip, &Tuning::default()).unwrap();
+        let whole = considered.candidates.iter().filter(|c| c.parts == 1);
+        let mut tuning = Tuning::default();
+        let largest = whole.max_by_key(|c| c.tile[0] * c.tile[1]).unwrap();
+        tuning.insert(considered.product.clone(), Tuned::from(largest));
+        let met = with_kernels(&case, "gfx950", tuning, |name, t, elf, kernel, go| {
+            let fills = addresses(t, elf, kernel, |inst| t.loads_to_lds(inst.op, &inst.mods));
+            assert!(!fills.is_empty(), "{name} loads nothing to LDS");
+            go(None).unwrap_or_else(|f| panic!("{name}: {f}"));
+            let barriers = addresses(t, elf, kernel, |inst| inst.op == op::S_BARRIER);
+            let (last, within) = barriers.split_last().unwrap();
+            assert!(last > fills.last().unwrap(), "{name}");
+            for at in within {
+                let fault =
+                    go(Some(*at)).err().unwrap_or_else(|| panic!("{name}: nobody misses the barrier at {at:x}"));
+                assert!(fault.to_string().contains("LDS"), "{name}, {at:x}: {fault}");
+            }
+            within.len()
+        });
+        assert!(met[0] > 2, "{met:?}");
+    }
 }
 
 /// A product by the smallest tile that can be divided in equal shares.

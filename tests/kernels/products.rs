@@ -8,7 +8,7 @@ use crate::support::device;
 use crate::support::drawn;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Considered, Tuned, Tuning, Way, candidates};
+use barewave::kernels::{Candidate, Considered, Tuned, Tuning, Way, candidates, joined};
 use barewave::runtime::EmulatedDevice;
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, Session};
@@ -51,6 +51,12 @@ impl Product {
         };
         let (x, y) = (side(m, k, self.turned[0]), side(k, n, self.turned[1]));
         let names = [b.input_of(x.clone()), b.input_of(y.clone())];
+        let small = self.dtype.is_float() && self.dtype.size() == 1;
+        let widened = |b: &mut Builder, name: String| match small {
+            true => b.node("Cast", &[&name], &[("to", int(DType::F32.to_onnx().into()))]),
+            false => name,
+        };
+        let names = names.map(|name| widened(&mut b, name));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let out = if self.dtype == DType::I8 {
             let turn = |b: &mut Builder, name: &str, turned| match turned {
@@ -106,6 +112,7 @@ impl Product {
 
 /// The ways to compute a graph's first step.
 fn considered(graph: &FusedGraph, target: Target) -> Considered {
+    let graph = &joined(graph, target, &Tuning::default()).unwrap_or(graph.clone());
     candidates(graph, &graph.steps[0], target, &Tuning::default()).unwrap()
 }
 
@@ -143,8 +150,8 @@ fn tiles_of_small_blocks() {
 fn operands_go_straight_to_lds() {
     let chip = Target::parse("gfx950").unwrap();
     let mut taken = Vec::new();
-    for (i, dtype) in [DType::F16, DType::BF16, DType::I8].into_iter().enumerate() {
-        let whole = if dtype == DType::I8 { 16 } else { 8 };
+    for (i, dtype) in [DType::F16, DType::BF16, DType::I8, DType::F8E4M3].into_iter().enumerate() {
+        let whole = if dtype.size() == 1 { 16 } else { 8 };
         for (j, turned) in [[false, true], [false, false], [true, true], [true, false]].into_iter().enumerate() {
             for l in 0..2 {
                 // What lies along lines is whole loads.
