@@ -34,6 +34,9 @@ const TILES: &[[u32; 4]] = &[
     [256, 256, 2, 2],
 ];
 
+/// Results of the largest tiles of operands whose lines begin within lines of the cache.
+const LARGEST: u32 = 256 * 256;
+
 /// Bytes of a tile's lines along k.
 const DEPTH: u32 = 128;
 
@@ -67,7 +70,11 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, e: &Ex
         return Vec::new();
     }
     let Some(form) = MatrixForm::of(target, types, SIDE, !e.apart) else { return Vec::new() };
+    let whole_lines = e.pitch.iter().all(|p| (*p as u32 * types.bytes()).is_multiple_of(machine.line));
     let of = |&[m, n, down, across]: &[u32; 4]| {
+        if m * n > LARGEST && !whole_lines {
+            return None;
+        }
         let form = MatrixForm { waves: (down, across), straight: true, ..form };
         let (k, run) = (DEPTH / types.bytes(), 16 / types.bytes());
         let tile = Tile { types, m, n, k, run, buffers: 2, form: Form::Matrix(form) };

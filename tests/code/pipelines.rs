@@ -382,3 +382,70 @@ fn loads_from_memory_straight_to_lds() {
         assert_eq!(run(b.finish(), &input, n as usize), want, "{t}");
     }
 }
+
+/// Sums tiles that come straight to two buffers of LDS in turn: what a workitem reads another wave has loaded. A tile is read in the last of three stages;
+/// its place is filled in the first one, behind the barrier; `late`, the tile is read behind that.
+fn summed_tiles(trips: u32, late: bool) -> Function {
+    let (target, n) = (Target::GFX950, 256u32);
+    let mut b = Builder::new(target, "k", n);
+    let input = b.buffer_arg(0, trips * n * 16);
+    let out = b.buffer_arg(1, n * 16);
+    b.lds(2 * n * 16);
+    let item = b.workitem_id();
+    let at = b.shl(item, 4u32);
+    let at = b.to_vector(at);
+    let wave = b.shr(item, 6u32);
+    let wave = b.uniform(wave);
+    let filled = b.shl(wave, 10u32);
+    let read = b.generic(Gen::Xor.of(Type::U32), &[at.into(), 0x400u32.into()]);
+    let sum = b.v(4);
+    (0..4).for_each(|i| b.copy_into(sum.dword(i), 0u32));
+    let turn = |b: &mut Builder, address: Opnd| b.emit(Gen::Xor.of(Type::U32), &[address], &[address, (n * 16).into()]);
+    b.counted_loop("t", trips, 1, Pipeline::Stated, false, |b, _| {
+        b.fix_order();
+        let fill = |b: &mut Builder| {
+            b.stage(0);
+            b.in_lds(Lds::Part { buffer: 0, phase: 1 });
+            let none = b.scalar(0);
+            b.load_to_lds(input, at, none, (filled, 0));
+            b.emit(Gen::Add.of(Type::U32), &[at.into()], &[at.into(), (n * 16).into()]);
+            turn(b, filled.into());
+        };
+        let add = |b: &mut Builder| {
+            b.stage(2);
+            b.in_lds(Lds::Part { buffer: 0, phase: 0 });
+            let x = b.lds_read(4, read, 0);
+            turn(b, read.into());
+            for i in 0..4 {
+                b.emit(Gen::Add.of(Type::U32), &[sum.dword(i).into()], &[sum.dword(i).into(), x.dword(i).into()]);
+            }
+        };
+        if !late {
+            add(b);
+        }
+        b.stage(1);
+        b.in_lds(Lds::Any);
+        b.barrier();
+        fill(b);
+        if late {
+            add(b);
+        }
+        b.in_lds(Lds::Any);
+    });
+    let at = b.shl(item, 4u32);
+    b.store(out, sum, at, Opnd::Imm(0), 0);
+    b.finish()
+}
+
+#[test]
+fn a_buffer_is_filled_two_stages_before_another_is_read() {
+    let n = 1024;
+    for trips in 1..9 {
+        let input: Vec<u32> = (0..trips * n).map(|i| i * i).collect();
+        let of = |i: u32| (0..trips).map(|t| input[(t * n + (i ^ 0x100)) as usize]).fold(0, u32::wrapping_add);
+        let want: Vec<u32> = (0..n).map(of).collect();
+        assert_eq!(run(summed_tiles(trips, false), &input, n as usize), want, "{trips} tiles");
+    }
+    let e = passes::compile(summed_tiles(8, true)).unwrap_err().to_string();
+    assert!(e.contains("is in stage 2 and what needs it") && e.contains("in stage 0"), "{e}");
+}
