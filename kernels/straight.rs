@@ -275,6 +275,11 @@ impl Due {
     }
 }
 
+/// Products in whose shadow loads are issued, with what asks whether they are in front of the end of the depth.
+fn shadow(target: Target, loads: &VecDeque<MInst>) -> usize {
+    2 * loads.iter().filter(|i| i.loads_to_lds(target)).count()
+}
+
 /// Something to read.
 struct Reading {
     /// Products that come before it: they ask for its registers.
@@ -405,8 +410,8 @@ impl Rounds<'_> {
                 loads = self.load(b, (MEET, 1), ops, k);
             }
             // They come first: what is waited for when waves meet has had most of a round to come.
-            let mut due = Due::new(loads.len(), loads.len());
-            let held = loads.len();
+            let held = shadow(b.target(), &loads);
+            let mut due = Due::new(loads.len(), held);
             for (n, product) in products.into_iter().enumerate() {
                 if n == meeting {
                     b.append(reads.drain(..).flat_map(|r| r.insts));
@@ -418,7 +423,7 @@ impl Rounds<'_> {
                     if !two {
                         loads.extend(self.load(b, (LOAD, 1), ops, k));
                     }
-                    due = Due::new(loads.len(), if two { all - n } else { loads.len() });
+                    due = Due::new(loads.len(), if two { all - n } else { shadow(b.target(), &loads) });
                 }
                 while let Some(at) = reads.iter().position(|r| r.due <= n) {
                     b.append(reads.remove(at).map(|r| r.insts).unwrap_or_default());
