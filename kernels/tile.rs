@@ -366,7 +366,7 @@ impl Layout {
                 (rows * width / 64 + column / 64, column / 16 % 4 * 256 + row * 32 + column % 16 * 2)
             }
             Some(Straight::WideBytes) => {
-                let cells = column / 16 % 8 ^ k / 16 % 2;
+                let cells = (column / 16 % 8) ^ (k / 16 % 2);
                 (k / 8 * width / 128 + column / 128, cells * 128 + k % 8 * 16 + column % 16)
             }
             None => return self.cell_at(k, column),
