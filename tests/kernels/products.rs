@@ -112,8 +112,9 @@ impl Product {
 
 /// The ways to compute a graph's first step.
 fn considered(graph: &FusedGraph, target: Target) -> Considered {
-    let graph = &joined(graph, target, &Tuning::default()).unwrap_or(graph.clone());
-    candidates(graph, &graph.steps[0], target, &Tuning::default()).unwrap()
+    let of = |graph: &FusedGraph| candidates(graph, &graph.steps[0], target, &Tuning::default());
+    // Floats of 8 bits are widened by steps in front of the product.
+    of(graph).or_else(|| of(&joined(graph, target, &Tuning::default())?)).unwrap()
 }
 
 /// Where there are few results, tiles whose workitems have four of them each fill more compute units: of rows and columns that they do not divide,
