@@ -9,6 +9,7 @@
 mod estimate;
 mod gathered;
 mod lines;
+mod loops;
 
 pub(super) use estimate::{Machine, has_matrix_shadow, lds_answer, multiply_add};
 pub(super) use gathered::{Gathered, Reach};

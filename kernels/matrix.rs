@@ -93,7 +93,7 @@ const DEEPEST: u32 = 8;
 const DEPTHS: [u32; 4] = [DEEPEST, 1, LEAST, 4];
 
 /// What products take more on RDNA3 for each further least depth: fewer waves have room beside each other. Fitted.
-const DEEPER: f64 = 0.04;
+const DEEPER: f64 = 0.15;
 
 /// The least depth of tiles of narrow elements.
 const LEAST: u32 = 2;

@@ -36,7 +36,10 @@ const LEAST: u32 = 8;
 
 /// What products take more for each further least depth: fewer workgroups have room beside each other, and hide less of what each moves at
 /// once. By the cycle model's times of products on six targets, and of ResNet-50 and BERT on two.
-const DEEPER: f64 = 0.14;
+const DEEPER: f64 = 0.16;
+
+/// The same where an instruction of a wave keeps its SIMD busy for four cycles: few waves fill it.
+const DEEPER_OF_FOUR: f64 = 0.04;
 
 /// Most instructions of a workitem for the products of a round: more of them are more code, and hide no more.
 const MOST_PRODUCTS: u32 = 1024;
@@ -86,7 +89,7 @@ pub(super) fn candidates(
         let bytes_of = |o: usize| if e.comes_singly(o) { types.stored_bytes().max(4) } else { types.stored_bytes() };
         let loaded = (t.m * bytes_of(0) + t.n * bytes_of(1)) * t.k / 4 / threads;
         let vgprs = tm * tn * sum + 2 * (tm + tn) * dwords + loaded + 16;
-        let deeper = f64::from(t.k / (LEAST * run) - 1) * DEEPER;
+        let deeper = f64::from(t.k / (LEAST * run) - 1) * if machine.issue > 1.0 { DEEPER_OF_FOUR } else { DEEPER };
         let products = f64::from(waves * tm * tn) * product * (1.0 + deeper);
         let lds = 2 * (e.lds(&t, 0, t.m) + e.lds(&t, 1, t.n));
         let loaded = machine.loaded(&t, e);

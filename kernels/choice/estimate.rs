@@ -5,6 +5,7 @@
 
 use super::gathered::Gathering;
 use super::lines::{Lines, Side, rounds_kept};
+use super::loops::Costs;
 use super::{Extents, Round, Split};
 use crate::kernels::divided::Shares;
 use crate::kernels::matmul;
@@ -20,44 +21,19 @@ use barewave_isa::matrix::Layout;
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
 use barewave_timing::chip::kept;
-use barewave_timing::gemm::{Loops, queued};
+use barewave_timing::gemm::{Loops, together};
 
-/// Cycles of a round of a workgroup that is alone, over those that L2 takes to answer: what it loads at its beginning it waits
-/// for at its end. These and what says so below are fitted to what the cycle model says of 19 shapes, 24 tiles of each, f32
-/// and f16, on seven targets, and of 20 convolutions on three (`bench gemm --search` prints how far both are apart).
+/// Cycles of a round of a workgroup that is alone, over those that L2 takes to answer ([`Costs::round`]): what it waits for of these. This and what
+/// says so below is fitted to what the cycle model says of 19 shapes, 24 tiles of each, f32 and f16, on seven targets, and of 20 convolutions
+/// on three.
 const ANSWER: f64 = 1.32;
-const ROUND: f64 = 165.0;
 
-/// Cycles of each of a round's barriers, where moves are spread among the products; and instructions' worth where they are not: then
-/// waves wait for LDS with nothing beside it too. Fitted.
-const MEETING: f64 = 25.0;
-const MEETING_IN_TURN: f64 = 37.0;
-
-/// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products, or run
-/// while matrix instructions wait in a queue (gfx12); and a compute unit that is full. Fitted.
-const SEEN: f64 = 0.31;
-const SEEN_SPREAD: f64 = 0.13;
-const SEEN_QUEUED: f64 = 0.1;
-const SEEN_FULL: f64 = 0.02;
-
-/// Cycles that moves take where they are not spread, over what their bytes would: lanes read the same from LDS. Fitted.
-const SHARED_READS: f64 = 0.8;
-
-/// Instructions of a wave before and behind its loop, and those for each of a workitem's results: counted, and the share of
-/// them that others wait for, fitted.
-const AROUND: f64 = 300.0;
-const PER_RESULT: f64 = 3.0;
-const WAITED: f64 = 0.6;
+/// Limits that are about as long delay each other: the power by which they are put together. Fitted.
+const LIMITS: f64 = 4.0;
 
 /// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
 const EDGES: f64 = 107.0;
 const LATENCIES: f64 = 0.6;
-
-/// Where all workgroups of a launch begin together most of what they load was asked for by nobody before: a round waits for so much of the
-/// way from L2 to memory, and so much where matrix instructions of narrow elements queue (gfx12). Operands that a kernel before has left in a
-/// cache wait for less of it. Where loads come in a row in front of products that do not queue they have a round more. Fitted.
-const FIRST: f64 = 0.5;
-const FIRST_QUEUED: f64 = 0.25;
 
 /// Rounds of a rest behind its first one, at most.
 const FEW_FURTHER: u32 = 3;
@@ -124,6 +100,8 @@ struct Pace {
     /// The same of a round of one that is alone, where all begin together; and where each reads what no other does meanwhile.
     first: f64,
     apart: f64,
+    /// Cycles of a workgroup's beginning and end.
+    ends: f64,
     /// Workgroups that run side by side, of fewer waves than a compute unit has SIMDs.
     slots: f64,
     /// Bytes of a round from L2.
@@ -349,12 +327,7 @@ impl Machine {
         let info = self.target.info();
         let k = f64::from(tile.k);
         // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
-        let queued = matches!(tile.form, Form::Matrix(f) if f.op.shape.layout == Layout::Wmma12);
-        let (read, seen, seen_full, meeting) = match round.spread {
-            true => (1.0, SEEN_SPREAD, 0.0, MEETING),
-            false if queued => (SHARED_READS, SEEN_QUEUED, SEEN_FULL, MEETING_IN_TURN * self.issue),
-            false => (SHARED_READS, SEEN, SEEN_FULL, MEETING_IN_TURN * self.issue),
-        };
+        let costs = Costs::of(self, tile, round.spread);
         // Whole wavefronts along n gather.
         let lanes = f64::from(info.wave_size);
         let kind = Gathering::of(self, tile);
@@ -362,8 +335,11 @@ impl Machine {
             (f64::from(tile.n) / lanes * kind.instructions(&g) * self.issue, kind.behind(&g, is_narrow(tile)))
         });
         let (beside, apart) = if kind.is_beside_products() { (gathered, 0.0) } else { (0.0, gathered) };
-        let (products, moves, apart) = ((round.products + beside) * k, round.moves * read * k, apart * k);
-        let seen_full = e.gathered.map_or(seen_full, |g| kind.seen(&g, seen_full));
+        let each_load = f64::from(tile.m + tile.n) * k / lanes * costs.each_load;
+        let besides = (f64::from(round.waves) * costs.each_round + each_load) * self.issue;
+        let (products, moves, apart) =
+            ((round.products + beside) * k + besides, round.moves * costs.reads * k, apart * k);
+        let seen_full = e.gathered.map_or(costs.seen_full, |g| kind.seen(&g, costs.seen_full));
         let (most, least) = (products.max(moves + apart), products.min(moves + apart));
         // What several waves of a SIMD do at a time is for different units.
         let longest = products.max(moves).max(apart);
@@ -375,7 +351,7 @@ impl Machine {
             Form::Sliced(f) => f64::from(f.steps),
             _ => f64::INFINITY,
         };
-        let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting + round.bare;
+        let work = (most + least * costs.seen) / beside + f64::from(round.meetings) * costs.meeting + round.bare;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side, as many as it holds: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1)).min(self.resident(round));
@@ -385,19 +361,15 @@ impl Machine {
         let turned = tile.is_transposed(0) || tile.is_transposed(1);
         let pieces = if turned { (given - dense).max(0.0) / self.l1 } else { 0.0 };
         let alone =
-            |answer: f64| work.max(ROUND + ANSWER * answer + work / turns + pieces).max(given / self.l1) + behind;
-        let first = match is_narrow(tile) && !round.spread {
-            true if queued => FIRST_QUEUED,
-            true => 0.0,
-            false => FIRST,
-        };
-        let way = first * (self.dram - self.l2_latency).max(0.0);
+            |answer: f64| work.max(costs.round + ANSWER * answer + work / turns + pieces).max(given / self.l1) + behind;
+        let way = costs.first * (self.dram - self.l2_latency).max(0.0);
         Pace {
             busy: (full / beside).max(given * slots / self.l1),
             alone: alone(self.l2_latency),
             first: alone(self.l2_latency + way),
             apart: alone(if self.one_cache { self.l2_latency } else { self.dram }),
-            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves + round.behind,
+            around: (costs.around + costs.result * f64::from(round.own)) * self.issue * waves + round.behind,
+            ends: costs.edges + LATENCIES * self.latency + costs.filling * moves / beside,
             slots,
             loaded,
             last: if matches!(tile.form, Form::Sliced(_)) { (alone(self.l2_latency) - work).max(0.0) } else { 0.0 },
@@ -443,7 +415,7 @@ impl Machine {
             busy: pace.busy,
             alone: if most <= occupancy { pace.first } else { pace.alone },
             around: pace.around + lines + if count > 1 { 0.0 } else { self.expressed(e, round) },
-            ends: (edges - pace.last).max(0.0) + rest,
+            ends: (pace.ends - pace.last).max(0.0) + rest,
         };
         // Parts are whole tiles.
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
@@ -456,11 +428,11 @@ impl Machine {
         let unnoticed = compute * self.memory * UNNOTICED - result;
         let (read, band) = self.read(e, (tile, self.resident(round)), count, unnoticed);
         let memory = (read + written) / self.memory;
-        let stored = if count > 1 { 0.0 } else { self.stored_apart(e, tile) };
+        let stored = result.max(self.stored_apart(e, tile)) + parts_bytes;
         let l2 = (groups * own as f64 * pace.loaded + stored) / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let adding = self.adding((tile, round), [results, count], in_flight);
-        let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
+        let mut clocks = together([compute, memory + edges, l2 + edges, begun + edges], LIMITS);
         if count > 1 {
             if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
@@ -507,19 +479,22 @@ impl Machine {
 
     /// Dwords of parts that a workitem has on their way at once, and how many workgroups that leaves a compute unit room for: as many as their
     /// loop does, of `each` that it has.
-    fn in_flight(&self, (tile, round): (&Tile, &Round), each: f64) -> (u32, f64) {
-        let sums = match tile.form {
-            Form::Matrix(form) if self.target.info().unified_agprs => form.accumulated(self.target, tile),
-            _ => 0,
-        };
-        let fit = |dwords: u32| {
-            let adding = sums + tile.sums() + dwords + BESIDE_PARTS;
-            self.fit(round.waves, adding.max(round.vgprs), round.lds)
-        };
+    fn in_flight(&self, way: (&Tile, &Round), each: f64) -> (u32, f64) {
+        let fit = |dwords: u32| self.fit_adding(way, dwords);
         let [half, least] = [split::IN_FLIGHT / 2, split::LEAST_IN_FLIGHT];
         let all = [split::IN_FLIGHT, split::IN_FLIGHT - least, half, least].map(|dwords| (dwords, fit(dwords)));
         let most = all[3].1.min(each);
         all.into_iter().find(|(_, fit)| *fit >= most).unwrap_or(all[3])
+    }
+
+    /// Workgroups that a compute unit holds where a workitem adds parts with so many dwords on their way.
+    fn fit_adding(&self, (tile, round): (&Tile, &Round), dwords: u32) -> f64 {
+        let sums = match tile.form {
+            Form::Matrix(form) if self.target.info().unified_agprs => form.accumulated(self.target, tile),
+            _ => 0,
+        };
+        let adding = sums + tile.sums() + dwords + BESIDE_PARTS;
+        self.fit(round.waves, adding.max(round.vgprs), round.lds)
     }
 
     /// Bytes of operands that are read, and the band in which workgroups are numbered best, if more than so many would be read in whole
@@ -594,7 +569,8 @@ impl Machine {
     fn stored_apart(&self, e: &Extents, tile: &Tile) -> f64 {
         let Form::Matrix(form) = tile.form else { return 0.0 };
         let rows = Tile { form: Form::Matrix(MatrixForm { in_rows: true, ..form }), ..*tile };
-        let apart = e.in_rows && is_narrow(tile) && has_matrix_shadow(self.target) && Rows::of(&rows).is_none();
+        let noticed = has_matrix_shadow(self.target) || form.op.shape.layout == Layout::Wmma12;
+        let apart = e.in_rows && is_narrow(tile) && noticed && Rows::of(&rows).is_none();
         if apart { self.pieces(e, form) } else { 0.0 }
     }
 
@@ -629,8 +605,11 @@ impl Machine {
         });
         let (read, shares) = banded.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let once = e.bytes as f64;
-        // What runs together is close to each other: a cache before several dies has what was read for the next share.
-        let read = if self.one_cache { self.read_again((once, once), read) } else { once };
+        // What runs together is close to each other: a cache before several dies has what was read for the next share, and one of all compute
+        // units what a row's next tile reads so many rounds later.
+        let late = rounds % shares.units();
+        let late = f64::from(late.min(shares.units() - late)) / f64::from(shares.units());
+        let read = if self.one_cache { self.read_again((once, once * late), read) } else { once };
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
@@ -653,20 +632,21 @@ impl Machine {
             busy: pace.busy,
             alone,
             around: pace.around * visits + lines,
-            ends: edges * visits + seen,
+            ends: pace.ends * visits + seen,
         };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
         let written = result + self.parts_moved() * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
         let read = if read <= loops.in_rounds() * self.memory * UNNOTICED - written { once } else { read };
         let memory = (read + written * (1.0 - stay)) / self.memory;
-        let l2 = f64::from(tiles * rounds) * pace.loaded / (self.l2 * FROM_L2);
+        let stored = result.max(self.stored_apart(e, tile)) + parts_bytes;
+        let l2 = (f64::from(tiles * rounds) * pace.loaded + stored) / (self.l2 * FROM_L2);
         let worth = match tile.form {
             Form::Matrix(_) if is_narrow(tile) && !self.one_cache => DIVIDED_AMONG_DIES,
             Form::Matrix(_) => 1.0,
             _ => DIVIDED,
         };
-        let clocks = queued([loops.in_rounds() * worth, memory + edges, l2 + edges]);
+        let clocks = together([loops.in_rounds() * worth, memory + edges, l2 + edges], LIMITS);
         // Both ends of a share are left, and a tile is put together, one part behind the other.
         let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
         let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
@@ -696,7 +676,7 @@ impl Machine {
         if self.is_full_of_sums(way.0) {
             return None;
         }
-        let most = self.resident(way.1).min(MOST_SHARES) as u32;
+        let most = self.fit_adding(way, shares::AT_ONCE).min(MOST_SHARES) as u32;
         let simds = self.target.info().simds;
         let beside = (simds / way.1.waves.min(simds)).clamp(1, most);
         let mut all = vec![1, beside, most];

@@ -414,7 +414,7 @@ pub fn queued<const N: usize>(limits: [f64; N]) -> f64 {
 }
 
 /// Several limits put together by a power: the longest, and more of the others the smaller the power is.
-fn together<const N: usize>(limits: [f64; N], power: f64) -> f64 {
+pub fn together<const N: usize>(limits: [f64; N], power: f64) -> f64 {
     let most = limits.into_iter().fold(f64::MIN_POSITIVE, f64::max);
     most * limits.iter().map(|l| (l / most).powf(power)).sum::<f64>().powf(1.0 / power)
 }

@@ -1,9 +1,10 @@
-//! Which tiles convolutions take: what the estimate knows of memory and of compute units' room. Nothing runs.
+//! Which tiles products and convolutions take: what the estimate knows of memory, of compute units' room, and of what is beside products. Nothing
+//! runs.
 
 use crate::support::build::{Builder, ints};
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Tuning, candidates, lower};
+use barewave::kernels::{Candidate, EQUAL_SHARES, Tuning, candidates, lower};
 use barewave::onnx::{Dim, ValueInfo};
 use barewave::passes;
 use barewave::tensor::{DType, HostTensor};
@@ -31,6 +32,39 @@ fn considered(target: &str, dtype: DType, input: [usize; 4], weights: [usize; 2]
     let graph = convolution(dtype, input, weights, step);
     let target = Target::parse(target).unwrap();
     candidates(&graph, &graph.steps[0], target, &Tuning::default()).unwrap().candidates
+}
+
+/// A product of two matrices of f32.
+fn product([m, n, k]: [usize; 3]) -> FusedGraph {
+    let mut b = Builder::new(17, 1);
+    let mut input = |name: &str, shape: [usize; 2]| {
+        let shape = Some(shape.map(Dim::Known).to_vec());
+        b.model.graph.inputs.push(ValueInfo { name: name.into(), dtype: Some(DType::F32), shape });
+    };
+    input("x", [m, k]);
+    input("w", [k, n]);
+    let y = b.node("MatMul", &["x", "w"], &[]);
+    b.output(&y);
+    fuse(&b.model, &Options::default()).unwrap()
+}
+
+/// Tiles of a deep product that run side by side are close to each other: what one reads of a row another has just read.
+#[test]
+fn deep_products_of_few_tiles_are_divided_in_shares() {
+    let (graph, target) = (product([256, 256, 50176]), Target::parse("gfx908").unwrap());
+    let all = candidates(&graph, &graph.steps[0], target, &Tuning::default()).unwrap().candidates;
+    assert_eq!(all[0].parts, EQUAL_SHARES, "{:?}", &all[..4]);
+}
+
+/// Who adds parts of a tile has them in registers beside its sums: there are as many workgroups as that leaves room for.
+#[test]
+fn workgroups_of_equal_shares_run_at_once() {
+    let (graph, target) = (product([640, 1024, 30528]), Target::parse("gfx908").unwrap());
+    let kernels = lower(&graph, &graph.steps[0], target, &Tuning::default(), "k").unwrap();
+    let machine = passes::compile(kernels[0].function.clone()).unwrap();
+    let groups: u32 = kernels[0].grid.iter().product();
+    let at_once = target.cus() * machine.occupancy().workgroups;
+    assert!(kernels[0].workspace > 0 && groups <= at_once, "{groups} of {at_once}: {:?}", machine.usage);
 }
 
 /// Windows overlap: what they have in common is read once by those who run together, but again for each row of tiles, and for each part of a depth
