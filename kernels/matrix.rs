@@ -543,7 +543,7 @@ impl MatrixForm {
     /// Registers for the sums, of the class that the instruction adds to. Of more than there are accumulation registers the last are in others.
     pub fn sums(&self, b: &mut Builder, tile: &Tile) -> Sums {
         let d = self.op.fragment(Operand::D).expect("a usable instruction");
-        let apart = self.accumulated(b.target(), tile);
+        let apart = if self.sums_are_apart(b.target(), tile) { most_apart(b.target()) } else { 0 };
         let count = tile.m * tile.n / (self.waves.0 * self.waves.1 * self.side() * self.side());
         let dwords = u32::from(tile.types.accumulate.dwords());
         let len = d.registers() as u8;
