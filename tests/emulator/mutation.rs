@@ -481,9 +481,9 @@ const NARROW: [(&str, DType, [usize; 4]); 12] = [
     ("gfx942", DType::BF16, [12, 250, 252, 40]),
     ("gfx950", DType::F8E4M3, [1, 140, 136, 520]),
     ("gfx950", DType::F16, [12, 250, 252, 40]),
-    ("gfx950", DType::F16, [1, 140, 136, 456]),
-    ("gfx950", DType::I8, [1, 140, 144, 528]),
-    ("gfx950", DType::F8E4M3, [1, 140, 144, 528]),
+    ("gfx950", DType::F16, [1, 140, 192, 448]),
+    ("gfx950", DType::I8, [1, 140, 128, 640]),
+    ("gfx950", DType::F8E4M3, [1, 140, 128, 640]),
     ("gfx1100", DType::F16, [1, 140, 136, 200]),
     ("gfx1201", DType::F8E5M2, [1, 140, 136, 300]),
     ("gfx1201", DType::BF16, [1, 140, 136, 300]),
@@ -551,7 +551,7 @@ fn every_drop_in_products_of_narrow_types_is_found() {
 #[test]
 fn waves_that_fill_lds_from_memory_have_to_meet() {
     for (dtype, extents) in
-        [(DType::F16, [1, 300, 272, 1000]), (DType::I8, [1, 300, 272, 2000]), (DType::F8E4M3, [1, 300, 272, 2000])]
+        [(DType::F16, [1, 300, 320, 1024]), (DType::I8, [1, 300, 384, 2048]), (DType::F8E4M3, [1, 300, 384, 2048])]
     {
         let (case, chip) = (product_of(dtype, extents), Target::parse("gfx950").unwrap());
         let graph = joined(&case.1, chip, &Tuning::default()).unwrap_or(case.1.clone());
