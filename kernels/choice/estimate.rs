@@ -87,6 +87,9 @@ const UNNOTICED: f64 = 0.85;
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
 const NOTICED: f64 = 0.72;
 
+/// The same where a compute unit has one workgroup, whose operands go straight to LDS: nobody multiplies while it takes its results there.
+const NOTICED_BY_ONE: f64 = 0.765;
+
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
 const LDS_LATENCY: f64 = 52.0;
@@ -554,7 +557,8 @@ impl Machine {
         }
         let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
         let loaded = tiles as f64 * e.k as f64 * f64::from(self.loaded(&tile, e));
-        (loaded + self.pieces(e, form)) / (self.l2 * FROM_L2) > NOTICED * clocks
+        let noticed = if tile.is_straight() { NOTICED_BY_ONE } else { NOTICED };
+        (loaded + self.pieces(e, form)) / (self.l2 * FROM_L2) > noticed * clocks
     }
 
     /// Bytes of the lines that L2 is asked for by results in the pieces in which matrix instructions leave them: lanes of a row have four
