@@ -11,6 +11,9 @@
 //!   addressing, compilers know there that most of it is memory: its results need the wait for memory only.
 //! * A vector load may fill a register that another one is still to fill where such results come in order (not on gfx12).
 //! * Two loads of the two halves of a register do not meet.
+//! * A load straight to LDS is for what other waves read behind a barrier. That may be of another buffer than LDS is read from next, where
+//!   several are filled in turn, which waits tell that leave some of these loads. So it is reported that LDS is read behind a barrier although such loads may be
+//!   outstanding, if no wait beside such loads leaves any, or none has ended any so far; and that one has been on its way for many barriers.
 //! * Before a barrier LDS stores must be done, and LDS loads where LDS is written again before the next barrier. A group of
 //!   one wave needs no barrier.
 //! * Cache invalidations are not counted: to count fewer operations than there are asks for more waiting, not less.
@@ -48,7 +51,23 @@ struct State {
     /// Younger operations of the youngest LDS store, and load.
     stores: Option<u8>,
     loads: Option<u8>,
+    /// Loads straight to LDS that may be outstanding.
+    fills: Option<Fills>,
+    /// A wait has ended some of these.
+    filled_lds: bool,
 }
+
+/// Loads straight to LDS that may be outstanding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Fills {
+    /// Younger operations of the oldest one, and of the youngest.
+    younger: [u8; 2],
+    /// Barriers behind the oldest one.
+    barriers: u8,
+}
+
+/// So many barriers a load to LDS may be on its way for: buffers that are filled in turn are waited for long before.
+const MOST_BARRIERS: u8 = 8;
 
 /// Kinds of operation on one counter, as far as they overtake each other.
 mod kind {
@@ -80,6 +99,8 @@ struct Machine {
     barriers: bool,
     /// Lines with wait instructions are asked once.
     lds_counter: usize,
+    /// Waits leave none of the loads to LDS.
+    fills_whole: bool,
 }
 
 impl Machine {
@@ -95,6 +116,7 @@ impl Machine {
             ordered_loads: info.waits != WaitScheme::Split,
             barriers,
             lds_counter: Counter::Lgkm as usize,
+            fills_whole: false,
         }
     }
 
@@ -171,6 +193,16 @@ impl State {
             changed |= least != *a;
             *a = least;
         }
+        let fills = match (self.fills, other.fills) {
+            (Some(x), Some(y)) => {
+                let younger = [x.younger[0].max(y.younger[0]), x.younger[1].min(y.younger[1])];
+                Some(Fills { younger, barriers: x.barriers.max(y.barriers) })
+            }
+            (x, y) => x.or(y),
+        };
+        changed |= fills != self.fills;
+        changed |= other.filled_lds && !self.filled_lds;
+        (self.fills, self.filled_lds) = (fills, self.filled_lds || other.filled_lds);
         changed
     }
 
@@ -189,6 +221,14 @@ impl State {
         if c == m.lds_counter {
             self.stores = self.stores.filter(|y| *y < left);
             self.loads = self.loads.filter(|y| *y < left);
+        }
+        if c == Counter::Vm as usize
+            && let Some(Fills { younger: [oldest, youngest], .. }) = self.fills
+            && oldest >= left
+        {
+            self.filled_lds = true;
+            let some = Fills { younger: [left.saturating_sub(1), youngest], barriers: 0 };
+            self.fills = (youngest < left).then_some(some);
         }
         if left == 0 {
             self.kinds[c] = 0;
@@ -235,6 +275,14 @@ impl State {
             if lds {
                 self.stores = self.stores.map(|y| y.saturating_add(1));
                 self.loads = self.loads.map(|y| y.saturating_add(1));
+            }
+            if counter == Counter::Vm {
+                let older = self.fills.map(|f| Fills { younger: f.younger.map(|y| (y + 1).min(m.max[c])), ..f });
+                self.fills = match (line.is(Traits::LDSDMA), older) {
+                    (false, older) => older,
+                    (true, Some(older)) => Some(Fills { younger: [older.younger[0], 0], ..older }),
+                    (true, None) => Some(Fills { younger: [0, 0], barriers: 0 }),
+                };
             }
             if lds && line.touches_lds() {
                 let stores = line.has(Flags::STORE) || line.has(Flags::ATOMIC);
@@ -291,6 +339,7 @@ impl Analysis for Waits<'_, '_> {
 pub fn check(code: &Code, g: &Graph, one_wave: bool, budget: &mut usize, out: &mut Findings) -> Option<()> {
     let machine = Machine::new(code.target, !one_wave);
     let rewritten = if machine.barriers { written_after(code, g, budget)? } else { vec![false; g.blocks.len()] };
+    let machine = Machine { fills_whole: machine.barriers && !fills_in_turn(code, g), ..machine };
     let a = Waits { machine, code, graph: g, rewritten };
     for (b, mut state) in solve(g, &a, State::default(), budget)? {
         walk(&a.machine, code, g, b, &mut state, a.rewritten[b], Some(out));
@@ -330,6 +379,28 @@ fn walk(
                 }
             }
         }
+        if m.barriers
+            && line.has(Flags::BARRIER)
+            && meets(line)
+            && let Some(fills) = &mut state.fills
+        {
+            fills.barriers = (fills.barriers + 1).min(MOST_BARRIERS);
+            let certain = m.fills_whole || !state.filled_lds;
+            let missed = fills.barriers == MOST_BARRIERS || certain && is_read_at_once(m, code, g, b, i);
+            if let (true, Some(out)) = (missed, out.as_deref_mut()) {
+                out.add(Finding {
+                    rule: Rule::Wait,
+                    line: Some((line.at, line.raw)),
+                    what: "waves meet here while a load to LDS may be outstanding that none of them has waited for"
+                        .into(),
+                    fix: format!("wait for {} in front of it", counter_name(m.target, Counter::Vm)),
+                });
+            }
+            found |= missed;
+            if missed {
+                state.fills = None;
+            }
+        }
         if m.barriers && line.has(Flags::BARRIER) && meets(line) && (state.stores.is_some() || state.loads.is_some()) {
             let writes_follow = || rewritten_in(code, g, b, i).unwrap_or(rewritten_after);
             let what = match (state.stores, state.loads) {
@@ -366,6 +437,22 @@ fn walk(
 /// The waves of a workgroup meet at the instruction, or it says that this one has come.
 fn meets(line: &Line) -> bool {
     !matches!(line.inst.op, op::S_BARRIER_WAIT | op::S_BARRIER_JOIN | op::S_BARRIER_LEAVE) && !line.is(Traits::GDS)
+}
+
+/// A block has loads to LDS, and a wait that leaves some loads: buffers are filled in turn.
+fn fills_in_turn(code: &Code, g: &Graph) -> bool {
+    let leaves =
+        |l: &Line| code.target.decode_wait(&l.inst).is_some_and(|w| w.iter().any(|w| w.0 == Counter::Vm && w.1 > 0));
+    (0..g.blocks.len())
+        .any(|b| g.lines(code, b).any(|(_, l)| l.is(Traits::LDSDMA)) && g.lines(code, b).any(|(_, l)| leaves(l)))
+}
+
+/// LDS is read behind an instruction of a block before anything is waited for that vector memory loads.
+fn is_read_at_once(m: &Machine, code: &Code, g: &Graph, b: usize, after: u32) -> bool {
+    let waits = |l: &Line| m.target.decode_wait(&l.inst).is_some_and(|w| w.iter().any(|w| w.0 == Counter::Vm));
+    let behind = g.lines(code, b).skip_while(|(i, _)| *i != after).skip(1);
+    let found = behind.map(|(_, l)| (l.touches_lds() && l.has(Flags::LOAD), waits(l))).find(|f| f.0 || f.1);
+    found.is_some_and(|(reads, _)| reads)
 }
 
 fn writes_lds(line: &Line) -> bool {
