@@ -105,7 +105,8 @@ pub struct TuningError {
 const HEADER: &str = "target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts";
 
 /// The line that allows matrix instructions to read 10 bits of f32's mantissa.
-const XF32: &str = "xf32,allowed";
+const XF32: &str = "xf32,";
+const ALLOWED: &str = "allowed";
 
 /// Words behind the name of a method, which say where it is used.
 const WHEN: [(&str, When); 2] = [("never", When::Never), ("always", When::Always)];
@@ -133,8 +134,9 @@ impl Tuning {
                 *method = known.ok_or_else(what)?.1;
                 continue;
             }
-            if line == XF32 {
-                out.xf32 = true;
+            if let Some(word) = line.strip_prefix(XF32) {
+                let what = || TuningError { line: i + 1, what: format!("'{word}' is no way to use xf32: {ALLOWED}") };
+                out.xf32 = (word == ALLOWED).then_some(true).ok_or_else(what)?;
                 continue;
             }
             let (product, tuned) = row(line).map_err(|what| TuningError { line: i + 1, what })?;
@@ -244,7 +246,7 @@ impl fmt::Display for Tuning {
             }
         }
         if self.xf32 {
-            writeln!(f, "{XF32}")?;
+            writeln!(f, "{XF32}{ALLOWED}")?;
         }
         for (p, t) in &self.products {
             let layout = LAYOUTS.iter().find(|l| l.1 == p.deep).map_or("NN", |l| l.0);
@@ -293,6 +295,7 @@ mod tests {
             ("gfx942,f32".into(), "line 1: 2 cells"),
             (line.replace("gfx942", "gfx1"), "gfx1"),
             ("sparse,sometimes".into(), "line 1: 'sometimes' is no way to use sparse: never or always"),
+            ("xf32,never".into(), "line 1: 'never' is no way to use xf32: allowed"),
             (line.replace("f32", "f31"), "'f31' is no type"),
             (line.replace("NN", "NX"), "'NX' is no layout"),
             (line.replace("2048", "0"), "'0' is no number of 1 or more"),

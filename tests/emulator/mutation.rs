@@ -285,12 +285,12 @@ fn with_kernels<R>(
 }
 
 /// Keys each larger than the one before: the maximum rises all the way, and what was summed is scaled anew again and again.
-fn rising_keys(b: &mut Builder, keys: usize) -> String {
-    let mut values = b.random(&[1, 1, keys, 20]).to_f32();
+fn rising_keys(b: &mut Builder, keys: usize, size: usize) -> String {
+    let mut values = b.random(&[1, 1, keys, size]).to_f32();
     for (i, value) in values.iter_mut().enumerate() {
-        *value *= (1 + i / 20) as f32;
+        *value *= (1 + i / size) as f32;
     }
-    b.input_of(HostTensor::from_f32(&[1, 1, keys, 20], &values))
+    b.input_of(HostTensor::from_f32(&[1, 1, keys, size], &values))
 }
 
 /// A model and its inputs, with a name.
@@ -350,13 +350,13 @@ fn models() -> Vec<Case> {
     }
     // So many keys that workgroups that share them have several tiles each.
     let mut b = Builder::new(17, 6);
-    let (q, k, v) = (b.input(&[1, 2, 150, 20]), rising_keys(&mut b, 4500), b.input(&[1, 1, 4500, 18]));
+    let (q, k, v) = (b.input(&[1, 2, 150, 20]), rising_keys(&mut b, 4500, 20), b.input(&[1, 1, 4500, 18]));
     let y = b.node("Attention", &[&q, &k, &v], &[("is_causal", int(1))]);
     b.output(&y);
     add("Attention", b);
-    // Keys that are shared among workgroups.
+    // Keys that are shared among workgroups; so large that products take several rounds.
     let mut b = Builder::new(17, 7);
-    let (q, k, v) = (b.input(&[1, 2, 1, 20]), rising_keys(&mut b, 4500), b.input(&[1, 1, 4500, 18]));
+    let (q, k, v) = (b.input(&[1, 2, 1, 40]), rising_keys(&mut b, 4500, 40), b.input(&[1, 1, 4500, 18]));
     let y = b.node("Attention", &[&q, &k, &v], &[]);
     b.output(&y);
     add("Attention of a query", b);
@@ -672,8 +672,5 @@ fn every_drop_in_our_kernels_is_noticed_or_harmless() {
     let jobs: Vec<_> = jobs.collect();
     let counts: Vec<Count> =
         jobs.par_iter().flat_map(|(case, t)| drop_each_of_model(case, t, Tuning::default())).collect();
-    let all = sum_of(counts, 1000);
-    assert_eq!(all.missed_by_verifier, 0, "some drops were missed");
-    // What the second round of a loop would wait for, of loops that have one here.
-    assert!(all.missed_by_run <= all.noticed / 1000, "{} of {} drops harm no run", all.missed_by_run, all.noticed);
+    conclude(counts, 1000);
 }
