@@ -109,6 +109,7 @@ impl Transformed {
         let fill = data.fill().map(|element| [*element.first_chunk().unwrap_or(&[0; 4]); 9]);
         let weights: &[[u8; 4]] = if fill.is_some() { &[] } else { data.bytes()[offset * 4..].as_chunks().0 };
         let weights: &[[[u8; 4]; 9]] = weights.as_chunks().0;
+        let mut elements = [[0.0; ABREAST]; PRODUCTS as usize];
         // In parts of a block, whose elements of one product are neighbours.
         for (line, out) in (start..).zip(out.chunks_mut(self.line())) {
             for (block, out) in out.chunks_mut(self.block * products * 4).enumerate() {
@@ -118,11 +119,12 @@ impl Transformed {
                     for i in 0..many {
                         let m = block * self.block + first + i;
                         if line < used && m < channels {
-                            let window = fill.unwrap_or_else(|| weights[m * inputs + line]);
-                            windows.iter_mut().zip(&window).for_each(|(w, e)| w[i] = f64::from(f32::from_le_bytes(*e)));
+                            let window = fill.as_ref().unwrap_or_else(|| &weights[m * inputs + line]);
+                            windows.iter_mut().zip(window).for_each(|(w, e)| w[i] = f64::from(f32::from_le_bytes(*e)));
                         }
                     }
-                    for (product, elements) in transformed(&windows).iter().enumerate() {
+                    transformed(&windows, &mut elements);
+                    for (product, elements) in elements.iter().enumerate() {
                         let to = out[(product * self.block + first) * 4..].as_chunks_mut().0;
                         match to.first_chunk_mut::<ABREAST>() {
                             Some(to) if many == ABREAST => {
@@ -144,29 +146,28 @@ const ABREAST: usize = 8;
 type Abreast = [f64; ABREAST];
 
 /// G g Gᵀ in the order of the kernel, each element rounded once.
-fn transformed(g: &[Abreast; 9]) -> [[f32; ABREAST]; PRODUCTS as usize] {
-    let mut out = [[0.0; ABREAST]; PRODUCTS as usize];
+fn transformed(g: &[Abreast; 9], out: &mut [[f32; ABREAST]; PRODUCTS as usize]) {
     // By columns first.
-    let columns: [[Abreast; 4]; 3] = std::array::from_fn(|c| four(&g[c], &g[3 + c], &g[6 + c]));
-    for (at, row, sign) in [(0, 0, 1.0), (4, 1, 1.0), (8, 3, -1.0), (12, 2, 1.0)] {
-        let elements = four(&columns[0][row], &columns[1][row], &columns[2][row]);
-        for (out, elements) in out[at..at + 4].iter_mut().zip(&elements) {
-            for i in 0..ABREAST {
-                out[i] = (elements[i] * sign) as f32;
-            }
+    let mut columns = [[[0.0; ABREAST]; 3]; 4];
+    for i in 0..ABREAST {
+        for c in 0..3 {
+            let column = four([g[c][i], g[3 + c][i], g[6 + c][i]]);
+            (0..4).for_each(|r| columns[r][c][i] = column[r]);
         }
     }
-    out
+    for (out, (row, sign)) in out.as_chunks_mut::<4>().0.iter_mut().zip([(0, 1.0), (1, 1.0), (3, -1.0), (2, 1.0)]) {
+        let [a, b, c] = &columns[row];
+        for i in 0..ABREAST {
+            let elements = four([a[i] * sign, b[i] * sign, c[i] * sign]);
+            (0..4).for_each(|e| out[e][i] = elements[e] as f32);
+        }
+    }
 }
 
 /// What G makes of a column or row of three.
-fn four(a: &Abreast, b: &Abreast, c: &Abreast) -> [Abreast; 4] {
-    let mut out = [*a, *a, *a, *c];
-    for i in 0..ABREAST {
-        out[1][i] = (a[i] + b[i] + c[i]) / 2.0;
-        out[2][i] = (a[i] - b[i] + c[i]) / 2.0;
-    }
-    out
+#[inline(always)]
+fn four([a, b, c]: [f64; 3]) -> [f64; 4] {
+    [a, (a + b + c) * 0.5, (a - b + c) * 0.5, c]
 }
 
 /// Blocks of an image of results, from above and from the left.

@@ -124,7 +124,8 @@ impl Sum {
                 while !values.is_empty() {
                     let n = (row - at % row).min(values.len());
                     let (of_line, rest) = std::mem::take(&mut values).split_at_mut(n);
-                    of_line.iter_mut().for_each(|w| *w *= scale[at / row]);
+                    let scale = scale[at / row];
+                    of_line.iter_mut().for_each(|w| *w *= scale);
                     (at, values) = (at + n, rest);
                 }
             });

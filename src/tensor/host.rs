@@ -199,23 +199,8 @@ impl HostTensor {
     /// bits, which keep their low bits as ONNX's Cast has it).
     /// Panics when `values` does not fit `shape`, which is a mistake of the caller.
     pub fn from_f64(dtype: DType, shape: &[usize], values: &[f64]) -> Self {
-        let bytes = match dtype {
-            DType::F32 => packed(values, |v| (v as f32).to_le_bytes()),
-            DType::F64 => packed(values, f64::to_le_bytes),
-            DType::F16 => packed(values, |v| f16::from_f64(v).to_le_bytes()),
-            DType::BF16 => packed(values, |v| bf16::from_f64(v).to_le_bytes()),
-            DType::I8 => packed(values, |v| (v as i8).to_le_bytes()),
-            DType::I16 => packed(values, |v| (v as i16).to_le_bytes()),
-            DType::I32 => packed(values, |v| (v as i32).to_le_bytes()),
-            DType::I64 | DType::Str => packed(values, |v| (v as i64).to_le_bytes()),
-            DType::U8 => packed(values, |v| (v as u8).to_le_bytes()),
-            DType::U16 => packed(values, |v| (v as u16).to_le_bytes()),
-            DType::U32 => packed(values, |v| (v as u32).to_le_bytes()),
-            DType::U64 => packed(values, |v| (v as u64).to_le_bytes()),
-            DType::Bool => packed(values, |v| [u8::from(v != 0.0)]),
-            DType::I4 | DType::I2 | DType::U4 | DType::U2 => packed(values, |v| [small_integer(dtype, v as i64)]),
-            _ => packed(values, |v| [small_float(dtype, v)]),
-        };
+        let mut bytes = vec![0; values.len() * dtype.size()];
+        write_f64(dtype, values, &mut bytes);
         HostTensor::new(dtype, shape, bytes).expect("element count fits the shape")
     }
 
@@ -421,8 +406,7 @@ impl HostTensor {
         for piece in self.pieces() {
             let mut values = piece.to_f64();
             change(at, &mut values);
-            let made = HostTensor::from_f64(dtype, &[values.len()], &values);
-            bytes[at * dtype.size()..][..made.bytes().len()].copy_from_slice(made.bytes());
+            write_f64(dtype, &values, &mut bytes[at * dtype.size()..]);
             at += values.len();
         }
         HostTensor::new(dtype, &self.shape, bytes.freeze()).expect("as many elements")
@@ -507,11 +491,30 @@ impl Joined {
     }
 }
 
-/// Values one after the other, each as `element` has it.
-fn packed<const SIZE: usize>(values: &[f64], element: impl Fn(f64) -> [u8; SIZE]) -> Vec<u8> {
-    let mut bytes = vec![0; values.len() * SIZE];
-    bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(to, v)| *to = element(*v));
-    bytes
+/// Writes values as elements of a type one after the other, rounded as [`HostTensor::from_f64`] says.
+fn write_f64(dtype: DType, values: &[f64], to: &mut [u8]) {
+    match dtype {
+        DType::F32 => write_each(values, to, |v| (v as f32).to_le_bytes()),
+        DType::F64 => write_each(values, to, f64::to_le_bytes),
+        DType::F16 => write_each(values, to, |v| f16::from_f64(v).to_le_bytes()),
+        DType::BF16 => write_each(values, to, |v| bf16::from_f64(v).to_le_bytes()),
+        DType::I8 => write_each(values, to, |v| (v as i8).to_le_bytes()),
+        DType::I16 => write_each(values, to, |v| (v as i16).to_le_bytes()),
+        DType::I32 => write_each(values, to, |v| (v as i32).to_le_bytes()),
+        DType::I64 | DType::Str => write_each(values, to, |v| (v as i64).to_le_bytes()),
+        DType::U8 => write_each(values, to, |v| (v as u8).to_le_bytes()),
+        DType::U16 => write_each(values, to, |v| (v as u16).to_le_bytes()),
+        DType::U32 => write_each(values, to, |v| (v as u32).to_le_bytes()),
+        DType::U64 => write_each(values, to, |v| (v as u64).to_le_bytes()),
+        DType::Bool => write_each(values, to, |v| [u8::from(v != 0.0)]),
+        DType::I4 | DType::I2 | DType::U4 | DType::U2 => write_each(values, to, |v| [small_integer(dtype, v as i64)]),
+        _ => write_each(values, to, |v| [small_float(dtype, v)]),
+    }
+}
+
+/// Writes values one after the other, each as `element` has it.
+fn write_each<const SIZE: usize>(values: &[f64], to: &mut [u8], element: impl Fn(f64) -> [u8; SIZE]) {
+    to.as_chunks_mut().0.iter_mut().zip(values).for_each(|(to, v)| *to = element(*v));
 }
 
 /// The byte of an integer of 4 or 2 bits: its low bits.
