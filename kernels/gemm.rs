@@ -20,7 +20,7 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr, small, standardized, straight};
 use crate::graph::fused::StepKind;
 use crate::graph::view::View;
-use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Type, both_signed};
+use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Term, Type, both_signed};
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
@@ -156,8 +156,8 @@ pub(super) trait Multiplier {
     fn registers(&self, b: &mut Builder) -> Read;
     /// Reads the operands of a step.
     fn read(&self, b: &mut Builder, step: u32, into: &Read);
-    /// Multiplies what was read into the sums.
-    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Read);
+    /// Multiplies what was read for a step into the sums.
+    fn multiply(&self, b: &mut Builder, sums: &[Part], read: (u32, &Read));
     /// Registers for the operands of so many steps in turn. Those of one operand may be the same in all of them: its next elements are
     /// read as soon as no product asks for the last ones ([`Multiplier::multiply_and_read`]).
     fn sets(&self, b: &mut Builder, count: u32, _one_for_all: bool) -> Vec<Read> {
@@ -168,7 +168,7 @@ pub(super) trait Multiplier {
         &self,
         b: &mut Builder,
         sums: &[Part],
-        read: &Read,
+        read: (u32, &Read),
         (step, into): (u32, &Read),
         stages: Stages,
     ) {
@@ -325,15 +325,20 @@ impl Multiplier for Vector<'_> {
         let row = |c: u32| self.place.element(0, c * cm * self.tn).0;
         let col = |c: u32| self.place.element(0, c * cn).1;
         let (p, k) = (self.places, k * self.tile.run);
+        b.moves(Some(Term::A));
         for (&dst, c) in fa.iter().zip(0..) {
+            b.element(k, row(c));
             self.chunk(b, dst, p.read.0, p.layout.0.at(k, row(c)));
         }
+        b.moves(Some(Term::B));
         for (&dst, c) in fb.iter().zip(0..) {
+            b.element(k, col(c));
             self.chunk(b, dst, p.read.1, p.b_base + p.layout.1.at(k, col(c)));
         }
+        b.moves(None);
     }
 
-    fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Read) {
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (_, (fa, fb)): (u32, &Read)) {
         let (cm, cn) = (self.tile.chunk(self.tm), self.tile.chunk(self.tn));
         let ty = self.tile.types.accumulate;
         let words = self.tile.cell() / 4;

@@ -259,10 +259,16 @@ impl Common {
         self.share.element(0, load * self.vec).1
     }
 
-    /// Byte in LDS of element `e` of a load, from the workitem's first.
-    fn place(&self, load: u32, e: u32) -> u32 {
+    /// What follows is of element `e` of a load, as listings say it. Gives its byte in LDS, from the workitem's first.
+    fn place(&self, b: &mut Builder, load: u32, e: u32) -> u32 {
         let (k, column) = self.share.element(0, load * self.vec + e);
+        b.element(k, column);
         self.layout.at(k, column)
+    }
+
+    /// What follows is of a load, as listings say it.
+    fn note(&self, b: &mut Builder, load: u32) {
+        b.element(self.k(load), self.column(load));
     }
 
     /// Bytes of a cell in LDS.
@@ -696,6 +702,7 @@ impl Wide {
                 voff = self.end.guarded(b, own, self.src.depth, row);
             }
             let (soff, near) = self.starts.of(at * step);
+            c.note(b, load as u32);
             c.load(b, reg, c.vec, self.src.buf, (voff, soff, near));
         }
         if let Some(beginning) = &self.beginning {
@@ -722,11 +729,13 @@ impl Wide {
             regs.iter().for_each(|reg| clear(b, *reg));
             let load = pass as u32 * c.run;
             if c.run == 1 {
-                c.write_row(b, regs[0], c.vec, base + c.place(load, 0));
+                let at = base + c.place(b, load, 0);
+                c.write_row(b, regs[0], c.vec, at);
             } else {
                 let together = (WIDEST / c.cell()).min(c.vec);
                 for e in (0..c.vec).step_by(together as usize) {
-                    c.write_packed(b, regs, (e, 0), together, base + c.place(load, e));
+                    let at = base + c.place(b, load, e);
+                    c.write_packed(b, regs, (e, 0), together, at);
                 }
             }
         }
@@ -756,6 +765,7 @@ impl Deep {
                 voff = s.guarded(b, voff, c.column(load as u32), k);
             }
             let (soff, near) = self.starts.of(imm);
+            c.note(b, load as u32);
             c.load(b, reg, c.vec, self.src.buf, (voff, soff, near));
         }
         let next = self.sideways.map_or(c.depth * self.src.k_stride * size, |s| s.step);
@@ -778,11 +788,13 @@ impl Deep {
                 // Transposed: every k goes to its own row.
                 for e in 0..c.vec {
                     let x = c.converted(b, regs[0], e, 1);
-                    b.lds_write(c.lds, x, base + c.place(first, e));
+                    let at = base + c.place(b, first, e);
+                    b.lds_write(c.lds, x, at);
                 }
             } else if c.vec == 1 {
                 for (r, regs) in regs.chunks(c.run as usize).enumerate() {
-                    c.write_packed(b, regs, (0, 0), 1, base + c.place(first + r as u32 * c.run, 0));
+                    let at = base + c.place(b, first + r as u32 * c.run, 0);
+                    c.write_packed(b, regs, (0, 0), 1, at);
                 }
             } else {
                 // Whole cells of a load, or a part of one.
@@ -791,7 +803,8 @@ impl Deep {
                 for (l, reg) in regs.iter().enumerate() {
                     for e in (0..c.vec).step_by(own as usize) {
                         let data = reg.slice((e * c.types.stored_bytes() / 4) as u8, words);
-                        b.lds_write(c.lds, data, base + c.place(first + l as u32, e));
+                        let at = base + c.place(b, first + l as u32, e);
+                        b.lds_write(c.lds, data, at);
                     }
                 }
             }

@@ -20,7 +20,7 @@ use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use crate::graph::fused::Scaled;
 use crate::mir::{
-    Builder, MInst, Opnd, Part, Type, matrix_clocks, matrix_instruction, matrix_modifiers, scaled_instruction,
+    Builder, MInst, Opnd, Part, Term, Type, matrix_clocks, matrix_instruction, matrix_modifiers, scaled_instruction,
     sparse_instruction, sparse_modifiers,
 };
 use barewave_isa::matrix::Layout::Wmma11;
@@ -616,6 +616,13 @@ impl Matrix<'_> {
         (0..tiles).map(|_| b.v(dwords)).collect()
     }
 
+    /// Depth in the tile of an element that a lane of the first group reads in a step.
+    pub fn depth_of(&self, step: u32, element: u32) -> u32 {
+        let run = self.tile.run;
+        let apart = if self.form.scaled || self.form.straight { self.groups } else { 1 };
+        (step * self.groups * self.depth / run + element / run * apart) * run + element % run
+    }
+
     /// Reads what a step multiplies of one of the tiles, of rows or of columns.
     fn read_one(&self, b: &mut Builder, step: u32, read: &Read, (of_rows, number): (bool, usize)) {
         let (tile, p) = (self.tile, self.places);
@@ -629,12 +636,15 @@ impl Matrix<'_> {
             let at = base + layout.at(step * self.groups, number as u32 * self.form.side());
             b.lds_read_into(to.slice(cells as u8 * per_cell, 1), address, at);
         }
+        b.moves(Some(if of_rows { Term::A } else { Term::B }));
         for c in 0..cells {
             let c_apart = if self.form.scaled { self.groups } else { 1 };
             let k = (step * self.groups * cells + c * c_apart) * tile.run;
-            let at = base + layout.at(k, number as u32 * self.form.side());
-            b.lds_read_into(to.slice(c as u8 * per_cell, per_cell), address, at);
+            let across = number as u32 * self.form.side();
+            b.element(k, across);
+            b.lds_read_into(to.slice(c as u8 * per_cell, per_cell), address, base + layout.at(k, across));
         }
+        b.moves(None);
     }
 
     /// Multiplies what was read, one register of the longer operand after the other; `then` is told its number when no product asks for it
@@ -643,7 +653,7 @@ impl Matrix<'_> {
         &self,
         b: &mut Builder,
         sums: &[Part],
-        read: &Read,
+        (step, read): (u32, &Read),
         mut then: impl FnMut(&mut Builder, usize),
     ) {
         let (rows, columns) = read;
@@ -651,8 +661,10 @@ impl Matrix<'_> {
         let sparse = self.form.op.shape.sparse;
         let (longer, of_cell) = (rows_are_longer(read), (self.depth / self.own) as u8);
         let columns_last = self.form.columns_are_last(self.tile.n);
+        let side = self.form.side();
         let [outer, inner] = if longer { [rows.len(), columns.len()] } else { [columns.len(), rows.len()] };
         for q in 0..of_cell {
+            let k = self.depth_of(step, u32::from(q) * self.own);
             for t in 0..outer {
                 for u in 0..inner {
                     let (i, j) = if longer { (t, u) } else { (u, t) };
@@ -671,8 +683,10 @@ impl Matrix<'_> {
                     if self.form.scaled {
                         srcs.extend(scales.map(Opnd::from));
                     }
+                    b.product(Some((i as u32 * side, j as u32 * side, k)));
                     b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
                 }
+                b.product(None);
                 if q + 1 == of_cell {
                     then(b, t);
                 }
@@ -712,7 +726,7 @@ impl Multiplier for Matrix<'_> {
         }
     }
 
-    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Read) {
+    fn multiply(&self, b: &mut Builder, sums: &[Part], read: (u32, &Read)) {
         self.multiply_in_turn(b, sums, read, |_, _| ());
     }
 
@@ -731,24 +745,24 @@ impl Multiplier for Matrix<'_> {
         &self,
         b: &mut Builder,
         sums: &[Part],
-        read: &Read,
-        (step, into): (u32, &Read),
+        (step, read): (u32, &Read),
+        (next, into): (u32, &Read),
         stages: Stages,
     ) {
         let longer = rows_are_longer(read);
         let shorter = if longer { read.1.len() } else { read.0.len() };
         b.stage(stages.read);
-        (0..shorter).for_each(|t| self.read_one(b, step, into, (!longer, t)));
+        (0..shorter).for_each(|t| self.read_one(b, next, into, (!longer, t)));
         b.stage(stages.multiply);
         // Behind the products of one register come those of the next before it is read: products wait for each other, reads for products that
         // have begun.
         let read_one = |b: &mut Builder, t: usize| {
             b.stage(stages.read);
-            self.read_one(b, step, into, (longer, t));
+            self.read_one(b, next, into, (longer, t));
             b.stage(stages.multiply);
         };
         let mut free = None;
-        self.multiply_in_turn(b, sums, read, |b, t| {
+        self.multiply_in_turn(b, sums, (step, read), |b, t| {
             if let Some(before) = free.replace(t) {
                 read_one(b, before);
             }

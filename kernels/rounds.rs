@@ -15,7 +15,7 @@ use super::error::Res;
 use super::gemm::{Multiplier, Operands, Places, Read, Stages};
 use super::loader::Loader;
 use super::tile::{Form, Tile};
-use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Type};
+use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Term, Type};
 use barewave_isa::{Pipe, Target};
 
 /// The stage that loads tiles.
@@ -169,7 +169,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     }
 
     fn multiply(&self, b: &mut Builder, step: u32) {
-        self.by.multiply(b, self.sums, self.set(step));
+        self.by.multiply(b, self.sums, (step, self.set(step)));
     }
 
     /// Multiplies a step, and reads the one behind it, of the next round behind the last one.
@@ -178,7 +178,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let next = step + 1;
         let (next, read) = if next == self.by.steps() { (0, self.commit) } else { (next, self.last()) };
         let stages = Stages { read, multiply: self.last() };
-        self.by.multiply_and_read(b, self.sums, self.set(step), (next, self.set(next)), stages);
+        self.by.multiply_and_read(b, self.sums, (step, self.set(step)), (next, self.set(next)), stages);
     }
 
     /// The other buffer's address.
@@ -198,8 +198,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
 
     fn load(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
         b.stage(LOAD);
+        b.moves(Some(Term::A));
         ops.a.issue(b, k);
+        b.moves(Some(Term::B));
         ops.b.issue(b, k);
+        b.moves(None);
         ops.words.iter_mut().flatten().for_each(|l| l.issue(b, k));
         b.stage(self.last());
     }
@@ -209,8 +212,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         b.stage(self.commit);
         ops.b.prepare(b)?;
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
+        b.moves(Some(Term::A));
         ops.a.commit(b, 0);
+        b.moves(Some(Term::B));
         ops.b.commit(b, self.places.b_base);
+        b.moves(None);
         for (words, place) in ops.words.iter().zip(self.places.words) {
             if let (Some(words), Some((_, _, base))) = (words, place) {
                 words.commit(b, base);

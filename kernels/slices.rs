@@ -19,7 +19,7 @@ use super::loader::tally::{Counted, Tally};
 use super::loader::{self, Source};
 use super::matrix::{self, MatrixForm};
 use super::tile::{Form, Tile, Types, WIDEST};
-use crate::mir::{Builder, Gen, MInst, Part, Pipeline, Type};
+use crate::mir::{Builder, Gen, MInst, Part, Pipeline, Term, Type};
 use barewave_isa::matrix::{Fragment, Operand, Step};
 use barewave_isa::{Target, op};
 
@@ -252,8 +252,11 @@ impl Sliced {
                 b.spread(products, loads);
                 b.stage(LOAD);
                 loads = b.aside(|b| {
+                    b.moves(Some(Term::A));
                     left.load(b, set);
+                    b.moves(Some(Term::B));
                     right.load(b, set);
+                    b.moves(None);
                 });
             }
             b.append(loads);
@@ -273,10 +276,14 @@ impl Sliced {
             for i in 0..tile.m / SIDE {
                 for j in 0..across {
                     let (x, y) = (rows.part(i, q, dwords), columns.part(j, q, dwords));
+                    let column = j / self.columns * self.columns * SIDE + j % self.columns;
+                    let k = set as u32 * self.waves * self.step_depth() + u32::from(q) * self.own;
+                    b.product(Some((i * SIDE, column, k)));
                     self.matrix.multiply_add(b, sums[(i * across + j) as usize], x, y);
                 }
             }
         }
+        b.product(None);
     }
 
     /// Adds the sums of all waves, which meet in LDS some rows at a time.
@@ -450,7 +457,12 @@ impl Strip {
     fn load(&mut self, b: &mut Builder, set: usize) {
         let regs = &self.sets[set];
         let pieces = self.loads.len() / regs.len();
+        let k_first = set as u32 * self.next / (self.src.k_stride * self.bytes);
         for (i, byte) in self.loads.iter().enumerate() {
+            let (of_tile, step) =
+                if self.columns == 1 { (pieces, WIDEST / self.bytes) } else { (self.depth as usize, 1) };
+            let k = (i % of_tile) as u32 * step;
+            b.element(k_first + k, (i / of_tile) as u32 * SIDE * self.columns);
             let far = byte / REACH * REACH;
             let start = self.starts.iter().find(|s| s.0 == far).map_or(self.starts[0].1, |s| s.1);
             let reg = regs[i / pieces];

@@ -16,7 +16,7 @@ use super::loader::is_of_whole_blocks;
 use super::matrix::{self, Matrix, MatrixForm, rows_are_longer};
 use super::rounds::{FEW_IN_SHADOW, TILES_FILLED, TILES_READ, sum_of_buffers};
 use super::tile::{Form, Layout, Tile, Types};
-use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Type};
+use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Term, Type};
 use barewave_isa::Target;
 use barewave_isa::matrix::Fragment;
 use std::collections::VecDeque;
@@ -173,8 +173,9 @@ impl Side {
     fn read(&self, b: &mut Builder, tile: &Tile, by: &Matrix, step: u32, (number, to): (u32, Part)) {
         let (run, size) = (tile.run, tile.types.bytes());
         for c in 0..by.depth / run {
-            let k = (step * by.depth / run + c) * by.groups * run;
+            let k = by.depth_of(step, c * run);
             let column = number * SIDE as u32;
+            b.element(k, column);
             let words = |from: u32, count: u32| to.slice((c * 4 + from) as u8, count as u8);
             if self.deep {
                 b.lds_read_into(words(0, 4), self.addresses[0], self.layout.at(k, column));
@@ -343,13 +344,17 @@ impl Rounds<'_> {
     fn read(&self, b: &mut Builder, step: u32, (of_rows, number): (bool, usize)) -> Vec<MInst> {
         let set = self.set(step);
         let (side, to) = if of_rows { (&self.sides[0], set.0[number]) } else { (&self.sides[1], set.1[number]) };
-        b.aside(|b| side.read(b, self.tile, &self.by, step, (number as u32, to)))
+        b.aside(|b| {
+            b.moves(Some(if of_rows { Term::A } else { Term::B }));
+            side.read(b, self.tile, &self.by, step, (number as u32, to));
+            b.moves(None);
+        })
     }
 
     /// Products of a step, and behind which of them each register of the longer operand is free.
     fn products(&self, b: &mut Builder, step: u32) -> (Vec<MInst>, Vec<usize>) {
         let (from, mut freed) = (b.here(), Vec::new());
-        self.by.multiply_in_turn(b, self.sums, self.set(step), |b, _| freed.push(b.here().1 - from.1));
+        self.by.multiply_in_turn(b, self.sums, (step, self.set(step)), |b, _| freed.push(b.here().1 - from.1));
         (b.cut(from), freed)
     }
 
@@ -358,7 +363,9 @@ impl Rounds<'_> {
         let load = |b: &mut Builder| {
             b.stage(stage);
             b.in_lds(TILES_FILLED);
+            b.moves(Some([Term::A, Term::B][which]));
             [&mut ops.a, &mut ops.b][which].issue(b, k);
+            b.moves(None);
             let (at, both) = self.filled[which];
             b.emit(Gen::Sub.of(Type::U32), &[at.into()], &[both.into(), at.into()]);
             b.in_lds(TILES_READ);

@@ -211,6 +211,7 @@ impl Gather {
                 *column = b.guard(inside, *column);
             }
             for ((i, voff), (soff, own)) in some.iter().zip(columns).zip(soffs) {
+                c.note(b, *i as u32);
                 c.load(b, c.regs[*i], each, self.src.buf, (voff, soff, own));
             }
         }
@@ -240,7 +241,7 @@ impl Gather {
         }
         for (pass, regs) in c.regs.chunks(run * cols).enumerate() {
             for col in 0..cols {
-                let at = base + c.place((pass * run * cols + col) as u32, 0);
+                let at = base + c.place(b, (pass * run * cols + col) as u32, 0);
                 let flip = u32::from(self.src.flip);
                 if run == 1 {
                     if flip != 0 {
@@ -274,7 +275,8 @@ impl Gather {
                     }
                 }
                 let cell = Part { len: words as u8, ..regs[col] };
-                b.lds_write(c.lds, cell, base + c.place((pass * words * cols + col) as u32, 0));
+                let at = base + c.place(b, (pass * words * cols + col) as u32, 0);
+                b.lds_write(c.lds, cell, at);
             }
         }
     }

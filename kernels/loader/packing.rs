@@ -99,7 +99,8 @@ impl TurnedBytes {
                 turn_bytes(b, all, all, common.late_first);
             }
             for (tuple, column) in tuples.iter().zip((0..).step_by(self.together() as usize)) {
-                b.lds_write(common.lds, *tuple, base + common.place(pass * self.run, column));
+                let at = base + common.place(b, pass * self.run, column);
+                b.lds_write(common.lds, *tuple, at);
             }
         }
     }
@@ -183,7 +184,8 @@ impl Halves {
         }
         for (word, load, column) in words {
             for (high, column) in [(false, column), (true, column + 1)] {
-                b.lds_write_half(common.lds, word, high, base + common.place(load, column));
+                let at = base + common.place(b, load, column);
+                b.lds_write_half(common.lds, word, high, at);
             }
         }
     }

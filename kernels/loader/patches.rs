@@ -133,6 +133,7 @@ impl Patches {
                 let at = if ahead > 0 { b.add(at, ahead) } else { at };
                 b.op(Gen::CmpGt.of(Type::U32), &[self.depth.into(), at.into()])
             });
+            self.common.note(b, pass * (ROWS * COLUMNS) as u32);
             for (reg, offset) in regs.iter().zip(&self.offsets) {
                 let voff = match inside {
                     Some(mask) => b.guard(mask, *offset),
@@ -160,6 +161,7 @@ impl Patches {
                 let all = [less(b, x[0], x[2]), sum(b, x[1], x[2]), less(b, x[2], x[1]), less(b, x[1], x[3])];
                 for (i, element) in all.into_iter().enumerate() {
                     let (k, column) = c.share.element(0, ((pass * 2 + row) * COLUMNS + i) as u32);
+                    b.element(k, column);
                     b.lds_write(c.lds, element, base + c.layout.at(k, column));
                 }
             }

@@ -31,8 +31,9 @@ pub(in crate::kernels) struct Straight {
 
 /// A load of a wave.
 struct Load {
-    /// k from the workitem's first.
+    /// k and column from the workitem's first.
     k: u32,
+    column: u32,
     /// Scalar offset in memory.
     start: Part,
     /// Bytes in LDS from the wave's first block.
@@ -114,7 +115,7 @@ pub(in crate::kernels) fn straight(b: &mut Builder, mut src: Source, tile: &Tile
     let loads = places.into_iter().map(|(k, column)| {
         let bytes = src.element(k, column) * size;
         let start = if bytes > 0 { b.add(first, bytes) } else { first };
-        Load { k, start, ahead: layout.at(k, column) }
+        Load { k, column, start, ahead: layout.at(k, column) }
     });
     let loads = loads.collect();
     let own = if deep { layout.at(0, LINES) } else { layout.at(if size == 2 { 4 } else { LINES }, 0) };
@@ -144,6 +145,7 @@ impl Straight {
                     voff
                 }
             };
+            b.element(load.k, load.column);
             b.load_to_lds(self.src.buf, voff, load.start, (c.lds, load.ahead));
         }
         let step = c.depth * self.src.k_stride * c.types.stored_bytes();

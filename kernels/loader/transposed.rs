@@ -123,7 +123,8 @@ impl Transposed {
         let base = b.s(2);
         b.emit(op::S_ADD_U32, &[base.dword(0).into()], &[self.base.dword(0).into(), ahead.into()]);
         b.emit(op::S_ADDC_U32, &[base.dword(1).into()], &[self.base.dword(1).into(), 0u32.into()]);
-        for (reg, offset) in self.common.regs.iter().zip(&self.offsets) {
+        for ((load, reg), offset) in (0..).zip(&self.common.regs).zip(&self.offsets) {
+            self.common.note(b, load);
             b.load_from_into(self.load, *reg, self.buf, self.piece, base, *offset);
         }
     }
@@ -132,7 +133,8 @@ impl Transposed {
         let c = &self.common;
         let per_cell = c.run / DEPTH;
         for (cell, load) in self.cells.iter().zip((0..).step_by(per_cell as usize)) {
-            b.lds_write(c.lds, *cell, base + c.place(load, 0));
+            let at = base + c.place(b, load, 0);
+            b.lds_write(c.lds, *cell, at);
         }
     }
 }

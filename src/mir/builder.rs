@@ -9,8 +9,8 @@ mod memory;
 use super::liveness::Liveness;
 use super::loops::carried;
 use super::{
-    Block, BlockId, Code, Constraint, Function, Gen, Generic, Group, Lds, Loop, MInst, Memory, Opnd, Order, Part,
-    Pipeline, Preloads, RegClass, Space, Type, VReg,
+    Block, BlockId, Code, Constraint, Function, Gen, Generic, Group, Lds, Loop, MInst, Memory, Note, Opnd, Order, Part,
+    Pipeline, Preloads, RegClass, Space, Term, Type, VReg,
 };
 use barewave_isa::{Flags, Mods, Op, Reg, Target, op};
 
@@ -55,6 +55,10 @@ pub struct Builder {
     stage: u8,
     /// Group of instructions.
     group: Group,
+    /// The factor whose elements are moved.
+    factor: Option<Term>,
+    /// What listings say of instructions.
+    note: Note,
     /// Cache policies of the loads and of the stores that follow.
     policies: [u32; 2],
 }
@@ -86,6 +90,8 @@ impl Builder {
             lds_part: Lds::Any,
             stage: 0,
             group: Group::default(),
+            factor: None,
+            note: Note::default(),
             policies: [0; 2],
         };
         let entry = b.label();
@@ -140,6 +146,23 @@ impl Builder {
     pub fn group(&mut self, group: Group) {
         self.group = group;
     }
+    /// The factor of a product whose elements the instructions which follow move, as listings say it; `None` takes it back.
+    pub fn moves(&mut self, factor: Option<Term>) {
+        self.factor = factor;
+        self.note = Note::default();
+    }
+    /// What follows moves elements of [`Builder::moves`]' factor that begin at depth `k` of row or column `across` of the tile.
+    pub fn element(&mut self, k: u32, across: u32) {
+        self.note = Note::element(self.factor, k, across);
+    }
+    /// What follows adds products of depth `k` to the result's tile at a row and column; `None` takes it back.
+    pub fn product(&mut self, at: Option<(u32, u32, u32)>) {
+        self.note = at.map_or(Note::default(), |(row, column, k)| Note {
+            row: row as u16,
+            column: column as u16,
+            ..Note::element(Some(Term::C), k, 0)
+        });
+    }
     /// States what the order of the current block must hold to.
     pub fn constrain(&mut self, constraint: Constraint) {
         self.current().constraints.push(constraint);
@@ -184,8 +207,8 @@ impl Builder {
 
     /// Appends an instruction.
     pub fn push(&mut self, inst: MInst) {
-        let (stage, group) = (self.stage, self.group);
-        self.current().insts.push(MInst { stage, group, ..inst });
+        let (stage, group, note) = (self.stage, self.group, self.note);
+        self.current().insts.push(MInst { stage, group, note, ..inst });
     }
     /// What `body` appends to the current block, which it must not leave, taken out of it again.
     pub fn aside(&mut self, body: impl FnOnce(&mut Builder)) -> Vec<MInst> {

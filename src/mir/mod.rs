@@ -14,6 +14,7 @@ mod generic;
 pub mod liveness;
 mod loops;
 mod matrix;
+mod note;
 mod sets;
 mod space;
 mod text;
@@ -27,6 +28,7 @@ pub use matrix::{
     Dot, both_signed, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction,
     matrix_modifiers, scaled_instruction, sparse_instruction, sparse_modifiers,
 };
+pub use note::{Note, Term};
 pub use space::{Lds, Memory, Space};
 pub use text::{Malformed, ParseError, parse};
 pub use verify::{VerifyError, verify};
@@ -178,6 +180,8 @@ pub struct MInst {
     pub stage: u8,
     /// What constraints of the block call it by.
     pub group: Group,
+    /// What listings say of it.
+    pub note: Note,
 }
 
 impl Clone for MInst {
@@ -191,6 +195,7 @@ impl Clone for MInst {
             space: self.space,
             stage: self.stage,
             group: self.group,
+            note: self.note,
         }
     }
 }
@@ -218,6 +223,7 @@ impl MInst {
             space: Space::default(),
             stage: 0,
             group: Group::default(),
+            note: Note::default(),
         }
     }
     /// The target instruction; `None` for generic operations.

@@ -68,6 +68,9 @@ impl Function {
         if inst.group != Group::default() {
             let _ = write!(s, " group {}", inst.group.0);
         }
+        if !inst.note.is_empty() {
+            let _ = write!(s, " ; {}", inst.note);
+        }
         s
     }
 }
@@ -383,6 +386,7 @@ fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), Malformed> {
 }
 
 fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, Malformed> {
+    let line = line.split_once(" ; ").map_or(line, |(line, _)| line);
     let (line, group) = match line.rsplit_once(" group ") {
         Some((l, g)) => (l, Group(g.trim().parse().map_err(|_| Malformed::not(g, "a group"))?)),
         None => (line, Group::default()),
@@ -415,7 +419,8 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, Malfor
         let name = ModName::by_name(k).ok_or_else(|| Malformed::unknown("modifier", k))?;
         mods.set(name, v.parse().map_err(|_| Malformed::not(v, "a number"))?);
     }
-    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space, stage, group })
+    let (dsts, srcs) = (list(dsts)?.into_iter().collect(), list(srcs)?);
+    Ok(MInst { code, dsts, srcs, mods, space, stage, group, note: Note::default() })
 }
 
 fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, Malformed> {

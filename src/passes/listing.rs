@@ -2,8 +2,12 @@
 
 use super::Machine;
 use super::emit::lower_inst;
-use crate::mir::{Function, MInst, Opnd};
+use crate::mir::{Function, MInst, Note, Opnd};
+use barewave_isa::Pipe;
 use std::fmt::Write;
+
+/// The column behind which notes stand, from an instruction's first on.
+const NOTES: usize = 68;
 
 /// The kernel in LLVM's assembly syntax. Lines that start with `;` are comments.
 pub fn listing(m: &Machine) -> String {
@@ -23,6 +27,9 @@ pub fn listing(m: &Machine) -> String {
         f.lds_bytes,
         f.workgroup_size
     );
+    if f.blocks.iter().flat_map(|b| &b.insts).any(|i| i.note.of.is_some()) {
+        let _ = writeln!(out, "; A[m,k], B[k,n], C[m,n]: an element of the workgroup's tile, that of its first lane");
+    }
     let _ = writeln!(out, "\t.globl\t{0}\n\t.p2align\t8\n\t.type\t{0},@function\n{0}:", f.name);
     for (b, block) in f.blocks.iter().enumerate() {
         if !block.comment.is_empty() {
@@ -32,7 +39,11 @@ pub fn listing(m: &Machine) -> String {
             let _ = writeln!(out, "{}:", label(f, b));
         }
         for inst in &block.insts {
-            let _ = writeln!(out, "\t{}", text(f, inst));
+            let (text, note) = (text(f, inst), note(f, inst));
+            let _ = match note.is_empty() {
+                true => writeln!(out, "\t{text}"),
+                false => writeln!(out, "\t{text:NOTES$} ; {note}"),
+            };
         }
     }
     let _ = writeln!(out, ".L{0}_func_end:\n\t.size\t{0}, .L{0}_func_end-{0}\n", f.name);
@@ -41,6 +52,12 @@ pub fn listing(m: &Machine) -> String {
 
 fn label(f: &Function, block: usize) -> String {
     format!(".L{}_{}", f.name, f.blocks[block].name)
+}
+
+/// What is said of an instruction: of elements only by those that move or multiply them.
+fn note(f: &Function, inst: &MInst) -> Note {
+    let acts = inst.info(f.target).is_some_and(|i| matches!(i.pipe, Pipe::Lds | Pipe::Vmem | Pipe::Matrix));
+    if acts { inst.note } else { Note { of: None, ..inst.note } }
 }
 
 /// One instruction; branches name their labels.

@@ -161,7 +161,8 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
             if quick == Pairing::No {
                 continue;
             }
-            let mut both = MInst { group, ..MInst::new(op, &x.dsts, &x.srcs) };
+            let note = if a.note.of.is_some() { a.note } else { b.note };
+            let mut both = MInst { group, note, ..MInst::new(op, &x.dsts, &x.srcs) };
             if swap_x {
                 both.srcs.swap(0, 1);
             }

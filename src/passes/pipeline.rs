@@ -203,12 +203,17 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     // Each copy of the round holds to the constraints of its own.
     let copied = |j: u32| old.constraints.iter().map(move |c| c.map(|g| groups.of_copy(j).map(g)));
     let constraints: Vec<Constraint> = (0..copies).flat_map(copied).collect();
+    let stages: Vec<String> = (0..=last).map(|s| format!("{s} of iteration n - {s}")).collect();
+    let mut overlapped = format!("{}: stage {}", old.name, stages.join(", ")).replace(" - 0", "");
+    if !old.comment.is_empty() {
+        overlapped = format!("{}; {overlapped}", old.comment);
+    }
     let part = |suffix: &str, insts: Vec<MInst>| Block {
         name: format!("{}_{suffix}", old.name),
         insts,
         order,
         constraints: if suffix == "steady" { constraints.clone() } else { Vec::new() },
-        comment: if suffix == "steady" { old.comment.clone() } else { format!("{suffix} of {}", old.name) },
+        comment: if suffix == "steady" { overlapped.clone() } else { format!("{suffix} of {}", old.name) },
     };
     let mut blocks = vec![part("prologue", prologue), part("steady", steady)];
     if !epilogue.is_empty() {
@@ -558,6 +563,7 @@ impl Renamer<'_> {
             let copy = (n - i64::from(stage)).rem_euclid(i64::from(self.copies)) as u32;
             let mut inst = MInst { stage: 0, ..body.insts[i].clone() };
             inst.group = groups.map(inst.group);
+            inst.note.stage = stage + 1;
             for o in inst.dsts.iter_mut().chain(&mut inst.srcs) {
                 if let Opnd::V(p) = *o {
                     *o = match values.get(&stage) {

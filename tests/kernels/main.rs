@@ -12,6 +12,7 @@ mod decoding;
 mod direct;
 mod divided;
 mod joined;
+mod listings;
 mod moved;
 mod numerics;
 mod packed;

@@ -49,7 +49,7 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
         s.out = Vec::with_capacity(block.insts.len() * 2);
         s.constants.clear();
         for inst in block.insts {
-            let (from, stage, group) = (s.out.len(), inst.stage, inst.group);
+            let (from, stage, group, note) = (s.out.len(), inst.stage, inst.group, inst.note);
             match inst.code {
                 Code::Gen(g) => {
                     let d = inst.dsts.first().copied().unwrap_or(Opnd::Off);
@@ -63,7 +63,7 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
                 inst.stage = stage;
                 s.legalize(f, inst).map_err(|what| SelectError { kernel: f.name.clone(), what })?;
             }
-            s.out[from..].iter_mut().for_each(|i| i.stage = stage);
+            s.out[from..].iter_mut().for_each(|i| (i.stage, i.note) = (stage, note));
             join_group(f, &mut s.out[from..], group);
         }
         f.blocks[b] = Block { insts: std::mem::take(&mut s.out), ..block };
