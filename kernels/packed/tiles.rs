@@ -15,7 +15,7 @@ use super::super::values::Value;
 use super::super::{Arg, Cx, Kernel, Writer, epilogue, expr};
 use super::{RUN, pairs};
 use crate::graph::fused::{Packed, Zeros};
-use crate::mir::{Buffer, Builder, Gen, MInst, Part, Pipeline, Type, matrix_modifiers};
+use crate::mir::{Buffer, Builder, Gen, MInst, Part, Pipeline, Term, Type, matrix_modifiers};
 use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Operand};
 use barewave_isa::op;
@@ -152,7 +152,7 @@ impl<'a> Tiles<'a> {
             let mut loads = Vec::new();
             for set in 0..STEPS as usize {
                 b.stage(MULTIPLY);
-                let products = b.aside(|b| self.multiply(b, &strip.sets[set], &sums));
+                let products = b.aside(|b| self.multiply(b, &strip.sets[set], self.depth_of(set), &sums));
                 b.spread(products, loads);
                 b.stage(LOAD);
                 loads = b.aside(|b| self.load(b, &mut strip, set, limit));
@@ -229,10 +229,14 @@ impl<'a> Tiles<'a> {
         let has = limit.map(|all| b.op(Gen::CmpGt.of(Type::U32), &[all.into(), s.number.into()]));
         let guarded = |b: &mut Builder, at: Part, mask: Option<Part>| mask.map_or(at, |m| b.guard(m, at));
         let own = &s.sets[set];
+        let k = self.depth_of(set);
         let at = guarded(b, s.of_weights, has);
-        for (words, start) in own.words.iter().zip(&s.starts) {
+        b.moves(Some(Term::B));
+        for (line, (words, start)) in (0..).zip(own.words.iter().zip(&s.starts)) {
+            b.element(k, line * SIDE);
             b.load_into(*words, s.weights, at, start[0], 0);
         }
+        b.moves(None);
         let (block, run) = (self.p.block as u32, self.run());
         let first = match block > run {
             true => b.shr(s.number, (block / run).trailing_zeros()),
@@ -250,17 +254,25 @@ impl<'a> Tiles<'a> {
             (a, c) => a.or(c),
         };
         let at = guarded(b, s.of_data, mask);
+        b.moves(Some(Term::A));
         for (i, part) in (0..).zip(&own.data) {
+            b.element(k + 8 * i, 0);
             b.load_into(*part, s.data, at, 0u32, 16 * i);
         }
+        b.moves(None);
         let runs = WAVES * self.groups;
         for (place, by) in [(s.number, runs), (s.of_weights, runs * RUN), (s.of_data, runs * run * 2)] {
             b.emit(Gen::Add.of(Type::I32), &[place.into()], &[place.into(), by.into()]);
         }
     }
 
-    /// Multiplies what was loaded for a step.
-    fn multiply(&self, b: &mut Builder, set: &Set, sums: &[Part]) {
+    /// Depth in a round of the first wave's first number of a set.
+    fn depth_of(&self, set: usize) -> u32 {
+        set as u32 * WAVES * self.groups * self.run()
+    }
+
+    /// Multiplies what was loaded for a step, which begins at depth `k` of a round.
+    fn multiply(&self, b: &mut Builder, set: &Set, k: u32, sums: &[Part]) {
         let bits = self.p.bits;
         let (own, dwords) = (self.form.operand(Operand::A).map_or(2, |a| a.own) as u8 / 2, self.dwords() as u8);
         // Elements in the order of numbers.
@@ -290,8 +302,10 @@ impl<'a> Tiles<'a> {
             for first in (0..dwords).step_by(own as usize) {
                 let srcs = [data.slice(first, own).into(), factors.slice(first, own).into(), (*sum).into()];
                 let mods = matrix_modifiers(self.form.instruction, &self.form.op);
+                b.product(Some((0, line as u32 * SIDE, k + 2 * u32::from(first))));
                 b.push(MInst { mods, ..MInst::new(self.form.instruction, &[(*sum).into()], &srcs) });
             }
+            b.product(None);
         }
     }
 
