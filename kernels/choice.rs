@@ -13,6 +13,7 @@ mod loops;
 
 pub(super) use estimate::{Machine, has_matrix_shadow, lds_answer, multiply_add};
 pub(super) use gathered::{Gathered, Reach};
+pub(super) use loops::is_slow;
 
 use super::divided::Shares;
 use super::error::{Reason, Res};

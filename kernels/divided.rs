@@ -133,6 +133,13 @@ pub(super) struct Share {
     pub part: DepthPart,
 }
 
+impl Share {
+    /// Rounds that a workgroup has of shared tiles.
+    pub fn about(&self) -> u32 {
+        self.walk.shares.units()
+    }
+}
+
 impl Walked {
     /// From here on tiles are whole.
     fn go_whole(&self, w: &mut Writer) {

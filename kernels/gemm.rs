@@ -220,11 +220,18 @@ pub(super) fn zeros(b: &mut Builder, tile: &Tile) -> Sums {
 
 /// Multiplies and adds to sums. LDS is that of the products before, which all have ended when others begin.
 pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32, sums: &Sums) -> Res<()> {
-    multiply_deep(w, tile, ops, depth.next_multiple_of(tile.k).into(), sums)
+    let depth = depth.next_multiple_of(tile.k);
+    multiply_deep(w, tile, ops, (depth.into(), depth / tile.k), sums)
 }
 
-/// The same with a depth that is a multiple of the tile's, and may be known to the kernel only.
-pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: Opnd, sums: &Sums) -> Res<()> {
+/// The same with a depth that is a multiple of the tile's, and may be known to the kernel only: about so many rounds.
+pub(super) fn multiply_deep(
+    w: &mut Writer,
+    tile: &Tile,
+    ops: &mut Operands,
+    (depth, about): (Opnd, u32),
+    sums: &Sums,
+) -> Res<()> {
     if let Form::Matrix(form) = &tile.form
         && form.straight
     {
@@ -272,14 +279,14 @@ pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
     let mut vector = |tm, tn, dot| {
         let place = tile.fragment();
         let by = Vector { tile, place, tm, tn, dot, places };
-        Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
+        Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, (depth, about))
     };
     match tile.form {
         Form::Vector { tm, tn, dot } => vector(tm, tn, dot),
         Form::Winograd { tm, tn } => vector(tm, tn, None),
         Form::Matrix(form) => {
             let by = form.multiplier(tile, places);
-            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
+            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, (depth, about))
         }
         Form::Sliced(_) => Ok(()),
     }

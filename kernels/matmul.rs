@@ -345,8 +345,8 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
     }
     let sums = gemm::zeros(&mut w.b, &tile);
     let own = match share {
-        Some(s) => w.b.mul(s.rounds, tile.k).into(),
-        None => part.split.chunk.next_multiple_of(tile.k).into(),
+        Some(s) => (w.b.mul(s.rounds, tile.k).into(), s.about()),
+        None => (part.split.chunk.next_multiple_of(tile.k).into(), part.split.chunk.div_ceil(tile.k)),
     };
     gemm::multiply_deep(&mut w, &tile, &mut ops, own, &sums)?;
     if let Some(Rest { before, tile, span, overlaps }) = rest

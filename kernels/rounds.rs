@@ -17,6 +17,7 @@ use super::loader::Loader;
 use super::tile::{Form, Tile};
 use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Term, Type};
 use barewave_isa::{Pipe, Target};
+use barewave_timing::instr::multiplies_alone;
 
 /// The stage that loads tiles.
 const LOAD: u8 = 0;
@@ -37,6 +38,10 @@ const FILLED: f64 = 0.75;
 const FEW_ROUNDS: u32 = 8;
 pub(super) const FEW_IN_SHADOW: u32 = 64;
 
+/// See [`many_rounds`]: of few matrix instructions, and of many others.
+const MANY_ROUNDS: u32 = 64;
+const MANY_LONG_ROUNDS: u32 = 256;
+
 /// What a wave multiplies in a step takes longer than LDS to answer: reads among it cost less than in a row in front of it, where a wave
 /// that is alone waits for each. Matrix instructions of f64 are long.
 fn steps_are_long(target: Target, tile: &Tile) -> bool {
@@ -50,6 +55,16 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
         None => choice::multiply_add(target, tile.types.accumulate),
     };
     f64::from(tm * tn) * each >= LONG_STEP
+}
+
+/// Rounds from which on a loop is written twice, so that addresses which alternate between buffers are not moved: that saves time where the vector
+/// ALU does nothing beside what multiplies, and more code is fetched for it.
+fn many_rounds(target: Target, tile: &Tile) -> u32 {
+    match tile.form {
+        Form::Matrix(form) if multiplies_alone(target, form.instruction) => MANY_ROUNDS,
+        Form::Vector { .. } | Form::Winograd { .. } if choice::is_slow(target) => MANY_LONG_ROUNDS,
+        _ => u32::MAX,
+    }
 }
 
 /// Matrix instructions multiply narrow elements.
@@ -423,8 +438,8 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         Ok(())
     }
 
-    /// Writes the loop over a depth, a multiple of the tile's.
-    pub fn write(&self, b: &mut Builder, ops: &mut Operands, depth: Opnd) -> Res<()> {
+    /// Writes the loop over a depth, a multiple of the tile's, of which a workgroup has about so many rounds.
+    pub fn write(&self, b: &mut Builder, ops: &mut Operands, (depth, about): (Opnd, u32)) -> Res<()> {
         let k = self.tile.k;
         let mut written = Ok(());
         let most = if self.shadow { FEW_IN_SHADOW } else { FEW_ROUNDS };
@@ -438,6 +453,9 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
             b.in_lds(Lds::Any);
         });
+        if self.tile.buffers > 1 && about >= many_rounds(b.target(), self.tile) {
+            b.take_turns();
+        }
         written
     }
 }

@@ -331,11 +331,18 @@ pub(super) fn mixes(target: Target) -> bool {
     busy(op::V_FMA_MIX_F32).is_some_and(|mix| busy(op::V_CVT_F32_F16).is_some_and(|convert| mix < convert))
 }
 
+/// An instruction makes two halves of two floats in one pass, rounded as other conversions are.
+fn packs_halves(target: Target) -> bool {
+    let busy = |op: Op| target.op(op).map(|i| i.busy);
+    busy(op::V_CVT_PK_F16_F32).is_some_and(|both| busy(op::V_FMA_MIXLO_F16).is_none_or(|one| both <= one))
+}
+
 /// Clocks of a SIMD to make an element what it is computed in, and to make a result what is stored.
 pub(super) fn conversions(target: Target, t: DType) -> f64 {
     let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
     let issue = busy(op::V_MOV_B32);
     match t {
+        DType::F16 if packs_halves(target) => 1.5 * issue,
         DType::F16 if mixes(target) => 2.5 * issue,
         DType::F16 => busy(op::V_CVT_F32_F16) + busy(op::V_CVT_F16_F32) + issue,
         // Shifted, and rounded by hand.
@@ -353,6 +360,11 @@ fn as_it_is(b: &mut Builder, x: Part) -> ([Opnd; 3], Mods) {
 
 /// One or two floats as f16, in the halves of a word.
 fn mixed(b: &mut Builder, values: &[Value]) -> Part {
+    if packs_halves(b.target()) {
+        let mut of = |i: usize| values.get(i).map_or(0u32.into(), |x| x.reg(b).into());
+        let both: [Opnd; 2] = [of(0), of(1)];
+        return b.op(op::V_CVT_PK_F16_F32, &both);
+    }
     let word = b.v(1);
     b.copy_into(word, 0u32);
     for (x, half) in values.iter().zip([op::V_FMA_MIXLO_F16, op::V_FMA_MIXHI_F16]) {

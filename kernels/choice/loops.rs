@@ -7,6 +7,7 @@
 use super::{Machine, has_matrix_shadow};
 use crate::kernels::rounds::is_narrow;
 use crate::kernels::tile::{Form, Tile};
+use barewave_isa::Target;
 use barewave_isa::matrix::Layout;
 
 /// Constants of loops that run alike.
@@ -41,6 +42,11 @@ pub(super) struct Costs {
 /// nothing beside it too.
 const MEETING: f64 = 25.0;
 const MEETING_IN_TURN: f64 = 37.0;
+
+/// An instruction of a wave keeps its SIMD busy for several cycles.
+pub(in crate::kernels) fn is_slow(target: Target) -> bool {
+    Machine::of(target).issue > 1.0
+}
 
 impl Costs {
     /// Of a tile's loop, whose moves may be spread among the products.

@@ -513,8 +513,16 @@ impl Builder {
         self.stage = 0;
         let latch = BlockId(self.f.blocks.len() as u32 - 1);
         let (limit, counter, header) = (limit.into(), open.counter.reg, open.header);
-        self.f.loops.push(Loop { header, latch, counter, step, limit, carried: Vec::new(), pipeline, overrun });
+        let (carried, in_turns) = (Vec::new(), false);
+        self.f.loops.push(Loop { header, latch, counter, step, limit, carried, pipeline, overrun, in_turns });
         self.block("after");
+    }
+    /// The rounds of the loop that has just ended take two buffers in turn, and moving addresses from one to the other takes time of what it
+    /// multiplies.
+    pub fn take_turns(&mut self) {
+        if let Some(l) = self.f.loops.last_mut() {
+            l.in_turns = true;
+        }
     }
     /// Runs `body` until the mask that it gives is empty: while any lane needs another round.
     pub fn loop_while_any(&mut self, name: &str, body: impl FnOnce(&mut Builder) -> Part) {

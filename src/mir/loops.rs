@@ -44,6 +44,8 @@ pub struct Loop {
     /// Stages before the last may run for iterations behind the end: what they load there is guarded, and nobody uses it.
     /// A pipelined loop then needs no copy of its body behind it.
     pub overrun: bool,
+    /// Rounds take two buffers in turn: the body is written twice, where that saves moving addresses from one to the other.
+    pub in_turns: bool,
 }
 
 impl Loop {

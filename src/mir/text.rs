@@ -88,6 +88,9 @@ impl Function {
         if l.overrun {
             out.write_str(" overrun")?;
         }
+        if l.in_turns {
+            out.write_str(" in_turns")?;
+        }
         if !l.carried.is_empty() {
             out.write_str(" carried")?;
         }
@@ -335,6 +338,7 @@ fn parse_loop(f: &Function, blocks: &[&str], words: &[&str]) -> Result<Loop, Mal
             Some(w) => return Err(Malformed::not(w, "a way to pipeline: stated, or modulo 3")),
         },
         overrun: words.contains(&"overrun"),
+        in_turns: words.contains(&"in_turns"),
     })
 }
 

@@ -4,6 +4,7 @@
 //! machine IR, which sees what is built and what registers are allocated for, then runs behind each of them.
 
 mod across_branch;
+mod alternate;
 pub mod check;
 mod clauses;
 pub mod constraints;

@@ -20,6 +20,7 @@
 //! overlapped where iterations behind the end are harmless and no value needs registers in turn. What the body computes from nothing is moved before
 //! the loop.
 
+use super::alternate::alternate;
 use super::schedule;
 use crate::mir::liveness::{Liveness, for_each_def};
 use crate::mir::{
@@ -72,6 +73,9 @@ pub fn pipeline(f: &mut Function) -> Result<(), Impossible> {
         sort_by_stage_unless_pipelined(f, i);
         if f.loops[i].pipeline != Pipeline::Off && f.loops[i].header == f.loops[i].latch {
             overlap(f, i)?;
+        }
+        if f.loops[i].in_turns {
+            alternate(f, i);
         }
     }
     lower(f);
@@ -219,7 +223,7 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     if !epilogue.is_empty() {
         blocks.push(part("epilogue", epilogue));
     }
-    replace_block(f, at, blocks);
+    put_blocks(f, at, blocks);
     let l = &mut f.loops[i];
     (l.header, l.latch) = (BlockId(at as u32 + 1), BlockId(at as u32 + 1));
     (l.limit, l.step, l.pipeline) = (limit, l.step * copies, Pipeline::Off);
@@ -227,7 +231,7 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
 }
 
 /// Puts several blocks in the place of one. Branches to it go to the first of them.
-fn replace_block(f: &mut Function, at: usize, blocks: Vec<Block>) {
+pub(super) fn put_blocks(f: &mut Function, at: usize, blocks: Vec<Block>) {
     let more = blocks.len() as u32 - 1;
     f.blocks.splice(at..=at, blocks);
     let moved = |b: &mut BlockId| {

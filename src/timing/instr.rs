@@ -1,7 +1,7 @@
 //! What the model asks of an instruction: unit, cycles, registers, counters. All of it comes from the instruction tables.
 
 use barewave_isa::matrix::Layout;
-use barewave_isa::{Class, Counter, Flags, Inst, Operand, Pipe, Raw, Reg, Target, op};
+use barewave_isa::{Class, Counter, Flags, Inst, Op, Operand, Pipe, Raw, Reg, Target, op};
 use smallvec::SmallVec;
 
 /// What executes an instruction.
@@ -253,6 +253,12 @@ impl Instr {
             partial: !moves && !inst.mods.is_empty(),
         })
     }
+}
+
+/// An instruction multiplies matrices and leaves its SIMD's vector ALU nothing to do meanwhile.
+pub fn multiplies_alone(target: Target, op: Op) -> bool {
+    let matrix = target.op(op).filter(|info| info.pipe == Pipe::Matrix);
+    matrix.is_some_and(|info| shadowless(target, info.name, info.flags))
 }
 
 /// True when no vector instruction of the same SIMD runs beside a matrix instruction: on gfx11 the vector ALU itself

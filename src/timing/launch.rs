@@ -15,7 +15,7 @@
 use crate::chip::{Chip, Evidence};
 use crate::folded::folded;
 use crate::instr::{Instr, Unit};
-use crate::memory::{self, ALIKE, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
+use crate::memory::{self, ALIKE, BEFORE_LAST, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
 use crate::record::{Group, Level, Loops, Recorder, Trace};
 use crate::sequence::Found;
 use crate::stall::Stall;
@@ -278,6 +278,12 @@ fn along(grid: [u32; 3], axes: impl IntoIterator<Item = usize>, far: &[u32]) -> 
     out
 }
 
+/// Numbers of the workgroups so far before the last one along an axis.
+fn before_last(grid: [u32; 3], axis: usize) -> Vec<u64> {
+    let far: Vec<u32> = BEFORE_LAST.iter().filter_map(|far| grid[axis].checked_sub(far + 1)).collect();
+    along(grid, [axis], &far)
+}
+
 /// Records workgroups: where the one next to the first and the last one along an axis tell different things, those between too.
 fn record<'c>(
     mut recorder: Recorder<'c>,
@@ -298,6 +304,7 @@ fn record<'c>(
         if dies > 1 && open(&0) {
             more.extend(along(grid, [0], &[2 * dies, 4 * dies]));
         }
+        more.extend([0, 1].into_iter().filter(open).flat_map(|axis| before_last(grid, axis)));
         more.sort();
         more.dedup();
         more.retain(|id| !first.contains(id));

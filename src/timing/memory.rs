@@ -147,6 +147,10 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
 /// two, four or eight of them.
 pub(crate) const BESIDE: [u32; 4] = [1, 2, 4, 16];
 
+/// How far before the last workgroup along x and y others are sampled where workgroups differ: whether the last one alone does, or those of the
+/// last tiles, they tell.
+pub(crate) const BEFORE_LAST: [u32; 2] = [1, 16];
+
 /// The same along each axis. Few launches have workgroups in z.
 const SAMPLED: [&[u32]; 3] = [&BESIDE, &BESIDE, &[1]];
 
@@ -269,6 +273,7 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
         // Along z the last one is like the others.
         let sampled = SAMPLED[axis];
         let may_end = axis < 2;
+        let is_near = |at: u32| at == end || BEFORE_LAST.iter().any(|far| at + far == end);
         if may_end {
             requests *= along(&asked);
         }
@@ -295,7 +300,7 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread, 
                     }
                 }
             }
-            let shares = |at: u32| at != end || sampled.contains(&end) || !may_end;
+            let shares = |at: u32| !(may_end && is_near(at)) || sampled.contains(&at);
             found[axis] = touched.into_iter().map(|(at, lines)| Beside { at, shares: shares(at), lines }).collect();
         }
     }

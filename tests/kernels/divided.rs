@@ -29,14 +29,24 @@ fn check(target: &str, dtype: DType, extents: [usize; 4], turned: [bool; 2]) -> 
     check_by(target, dtype, extents, turned, |c| (c.parts == EQUAL_SHARES).then_some(*c)).len()
 }
 
-/// Runs it in some of the ways that are made of its candidates. Gives the parts of each, and how many of them are added together.
+/// How a product was computed.
+#[derive(Debug)]
+struct Ran {
+    parts: u32,
+    /// Parts that are added together.
+    grouped: u32,
+    /// Its loop was written twice, for two buffers.
+    in_turns: bool,
+}
+
+/// Runs it in some of the ways that are made of its candidates.
 fn check_by(
     target: &str,
     dtype: DType,
     extents: [usize; 4],
     turned: [bool; 2],
     way: impl Fn(&Candidate) -> Option<Candidate>,
-) -> Vec<(u32, u32)> {
+) -> Vec<Ran> {
     let [batches, m, n, k] = extents;
     let mut b = Builder::new(17, (m + k) as u64);
     let mut side = |rows: usize, cols: usize, turned: bool| {
@@ -73,12 +83,12 @@ fn check_by(
     some.dedup();
     let (x, y) = (x.to_f64(), y.to_f64());
     let (u, v) = roundoffs(dtype);
-    let mut sharing = Vec::new();
+    let mut ran = Vec::new();
     for (i, c) in some.iter().enumerate() {
         let mut tuning = Tuning::default();
         tuning.insert(considered.product.clone(), Tuned::from(*c));
-        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
-        let compiled = match compiler.compile_graph(&graph) {
+        let options = barewave::Options { tuning: Arc::new(tuning), keep_ir: true, ..Default::default() };
+        let compiled = match Compiler::new(chip, options).compile_graph(&graph) {
             Ok(compiled) => compiled,
             // Of numbers of parts that nobody considered a tile may have no registers for the ends.
             Err(Error::Unsupported(_)) if c.parts != EQUAL_SHARES => continue,
@@ -86,7 +96,9 @@ fn check_by(
         };
         let name = format!("{target} {dtype} {extents:?} {turned:?} by {:?}", c.tile);
         assert_eq!(compiled.plan().launches.len(), 1, "{name}");
-        sharing.push((c.parts, compiled.plan().launches[0].sharing[2]));
+        let blocks = &compiled.ir()[0].machine.function.blocks;
+        let in_turns = blocks.iter().any(|b| b.name.ends_with("_turned"));
+        ran.push(Ran { parts: c.parts, grouped: compiled.plan().launches[0].sharing[2], in_turns });
         let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
         let mut session = Session::new(device, &compiled).unwrap();
         let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -106,7 +118,7 @@ fn check_by(
             assert!((got[i] - want).abs() <= most, "{name}: {} instead of {want} at {i}", got[i]);
         }
     }
-    sharing
+    ran
 }
 
 /// Fewer tiles than compute units, each of them shared by several workgroups.
@@ -211,10 +223,42 @@ fn many_parts_in_groups() {
             };
             let ways = check_by(target, dtype, extents, turned, parts);
             // Tiles that are deep make fewer parts of it.
-            let grouped = |(parts, together): &(u32, u32)| (2..*parts / 2).contains(together);
-            let many = ways.iter().any(|(parts, _)| *parts >= 32);
+            let grouped = |r: &Ran| (2..r.parts / 2).contains(&r.grouped);
+            let many = ways.iter().any(|r| r.parts >= 32);
             assert!(!many || ways.iter().any(grouped), "{target} {dtype} {extents:?}: {ways:?}");
             assert!(many || dtype == DType::I8, "{target} {dtype} {extents:?}: {ways:?}");
+        }
+    }
+}
+
+/// Loops of many rounds are written twice where addresses would be moved from buffer to buffer in time of products: they end behind either copy, of
+/// whole depths as of shares.
+#[test]
+fn rounds_in_turns() {
+    for (i, (target, dtype, k, rounds)) in [
+        ("gfx942", DType::F32, 1_024, 64),
+        ("gfx942", DType::F32, 1_051, 64),
+        ("gfx90a", DType::F64, 1_032, 64),
+        ("gfx90a", DType::F64, 1_059, 64),
+        ("gfx906", DType::F32, 4_096, 256),
+        ("gfx900", DType::F16, 4_120, 256),
+        ("gfx906", DType::F64, 4_131, 256),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        if drawn(&format!("in turns {target} {dtype} {k}")) {
+            let many = |c: &Candidate| c.parts == 1 && c.way == Way::Rounds && k >= rounds * c.tile[2] as usize;
+            let turned = [[false, false], [false, true], [true, false]][i % 3];
+            let ran = check_by(target, dtype, [1, 40, 67, k], turned, |c| many(c).then_some(*c));
+            assert!(!ran.is_empty() && ran.iter().all(|r| r.in_turns), "{target} {dtype} {k}: {ran:?}");
+        }
+    }
+    for (dtype, k) in [(DType::F32, 45_003), (DType::F64, 45_011)] {
+        if drawn(&format!("shares in turns {dtype}")) {
+            let small = |c: &Candidate| c.parts == EQUAL_SHARES && c.tile[2] == 8 && c.tile[0] * c.tile[1] <= 64 * 64;
+            let ran = check_by("mi308x", dtype, [1, 128, 128, k], [false; 2], |c| small(c).then_some(*c));
+            assert!(ran.iter().any(|r| r.in_turns), "{dtype} {k}: {ran:?}");
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Compared {
     shape: String,
     /// The vendor's time over our own.
     ratio: f64,
+    /// The vendor's time over what operations and memory take at least, where that is known.
+    over_least: Option<f64>,
 }
 
 /// A row is well when our time is at most so many times the vendor's.
@@ -58,6 +60,10 @@ pub trait Own {
     fn key(&self) -> (&str, &str, validate::Bucket);
     /// The vendor's time over our own.
     fn vendor_over_own(&self) -> Option<f64>;
+    /// The same over the least that a kernel takes by the model: all operations at the peak rate, or all operands once from memory.
+    fn vendor_over_least(&self) -> Option<f64> {
+        None
+    }
     /// What kind of shape it is, and the shape.
     fn class(&self) -> &'static str;
     fn shape(&self) -> String;
@@ -79,6 +85,15 @@ impl Own for validate::Row {
         let product = shape::product([dtype; 2], whole, Layout::of([b, a]));
         let (clocks, repeated, _) = own(self.device(), &self.chip()?, &product)?;
         self.vendor_over(clocks, repeated)
+    }
+    fn vendor_over_least(&self) -> Option<f64> {
+        let Gemm { m, n, k, batch, bytes: (element, result, _), .. } = self.gemm;
+        let chip = self.chip()?;
+        let multiply = 2.0 * m * n * k * batch / (cycles::peak_flops_per_clk(self.target, &self.dtype) * self.cus);
+        let moved = |bytes: f64, cached: f64| (bytes - cached).max(0.0) / chip.dram_bytes_clk();
+        let bytes = batch * ((m + n) * k * element + m * n * result);
+        let cached = chip.mall_mib.max(chip.l2_mib) * 1048576.0;
+        self.vendor_over(multiply.max(moved(bytes, 0.0)), multiply.max(moved(bytes, cached)))
     }
     fn class(&self) -> &'static str {
         let Gemm { m, n, k, batch, .. } = self.gemm;
@@ -152,7 +167,8 @@ pub fn compare<R: Own + Sync>(rows: &[R], most: usize, errors: &mut [Errors]) ->
             let (chip, dtype) = (e.chip.clone(), e.dtype.clone());
             let (class, images, shape) = (r.class(), r.images(), r.shape());
             let bucket = e.bucket;
-            Some(Compared { chip, dtype, bucket, class, images, shape, ratio: r.vendor_over_own()? })
+            let (ratio, over_least) = (r.vendor_over_own()?, r.vendor_over_least());
+            Some(Compared { chip, dtype, bucket, class, images, shape, ratio, over_least })
         };
         let found: Vec<Compared> = chosen.into_par_iter().filter_map(compared).collect();
         e.ours_vs_vendor = geomean(found.iter().map(|c| c.ratio));
@@ -171,14 +187,17 @@ struct Judged<'a> {
     rows: usize,
     mean: f64,
     well: f64,
+    /// Rows that cannot be well: the vendor's time is less than what operations or memory take at least.
+    beyond: usize,
     worst: &'a Compared,
 }
 
 fn judge<'a>(rows: &[&'a Compared]) -> Option<Judged<'a>> {
     let worst = rows.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
     let well = rows.iter().filter(|c| c.ratio * WELL >= 1.0).count();
+    let beyond = rows.iter().filter(|c| c.over_least.is_some_and(|r| r * WELL < 1.0)).count();
     let mean = geomean(rows.iter().map(|c| c.ratio))?;
-    Some(Judged { rows: rows.len(), mean, well: 100.0 * well as f64 / rows.len() as f64, worst })
+    Some(Judged { rows: rows.len(), mean, well: 100.0 * well as f64 / rows.len() as f64, beyond, worst })
 }
 
 type Groups<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<String, Vec<&'a Compared>>>;
@@ -203,7 +222,16 @@ pub fn print(rows: &[Compared]) {
     }
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(["chip", "type", "shapes", "rows", "vendor / ours", "at most 1.1 times", "slowest"]);
+    table.set_header([
+        "chip",
+        "type",
+        "shapes",
+        "rows",
+        "vendor / ours",
+        "at most 1.1 times",
+        "out of reach",
+        "slowest",
+    ]);
     for ((chip, dtype), kinds) in groups(rows) {
         for (kind, some) in kinds {
             let Some(j) = judge(&some) else { continue };
@@ -214,11 +242,12 @@ pub fn print(rows: &[Compared]) {
                 j.rows.to_string(),
                 format!("{:.2}", j.mean),
                 format!("{:.0}%", j.well),
+                j.beyond.to_string(),
                 format!("{:.2} {}", j.worst.ratio, j.worst.shape),
             ]);
         }
     }
-    for c in 3..6 {
+    for c in 3..7 {
         if let Some(column) = table.column_mut(c) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -231,7 +260,7 @@ pub fn attach(list: &mut [Value], rows: &[Compared]) {
     for group in list {
         let of_group =
             |c: &&Compared| group["chip"] == c.chip && group["dtype"] == c.dtype && group["bucket"] == c.bucket.name();
-        let of = |c: &Compared| json!({ "class": c.class, "images": c.images, "shape": c.shape, "vendor_over_ours": c.ratio });
+        let of = |c: &Compared| json!({ "class": c.class, "images": c.images, "shape": c.shape, "vendor_over_ours": c.ratio, "vendor_over_least": c.over_least });
         let ours: Vec<Value> = rows.iter().filter(of_group).map(of).collect();
         group["ours"] = Value::from(ours);
     }
