@@ -43,6 +43,19 @@ impl Offset {
 
 /// Splits a linear index into row-major coordinates. Dimensions of extent 1 give `None`.
 pub(super) fn coordinates(b: &mut Builder, index: Part, dims: &[usize]) -> Vec<Option<Part>> {
+    coordinates_below(b, index, dims, 1 << 32)
+}
+
+/// Numbers of workitems' places end so far behind the last place at most.
+const BEYOND: u64 = 1 << 20;
+
+/// The same of the number of a workitem's place, which is less than there are places or little more, as in the last workgroup.
+pub(super) fn coordinates_of_item(b: &mut Builder, index: Part, dims: &[usize]) -> Vec<Option<Part>> {
+    let places = dims.iter().fold(1u64, |n, d| n.saturating_mul(*d as u64));
+    coordinates_below(b, index, dims, places.saturating_add(BEYOND))
+}
+
+fn coordinates_below(b: &mut Builder, index: Part, dims: &[usize], mut below: u64) -> Vec<Option<Part>> {
     let mut out = vec![None; dims.len()];
     let mut rest = index;
     let wide: Vec<usize> = (0..dims.len()).filter(|d| dims[*d] != 1).collect();
@@ -50,9 +63,9 @@ pub(super) fn coordinates(b: &mut Builder, index: Part, dims: &[usize]) -> Vec<O
         if k == 0 {
             out[d] = Some(rest);
         } else {
-            let (q, r) = b.divmod(rest, dims[d] as u32);
+            let (q, r) = b.divmod_below(rest, dims[d] as u32, below);
             out[d] = Some(r);
-            rest = q;
+            (rest, below) = (q, below / dims[d] as u64 + 1);
         }
     }
     out
@@ -100,4 +113,27 @@ pub(super) fn add(b: &mut Builder, x: Offset, y: Offset) -> Offset {
         (p, q) => p.or(q),
     };
     Offset { reg, imm: x.imm.wrapping_add(y.imm) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mir::Code;
+    use barewave_isa::{Target, op};
+
+    #[test]
+    fn rests_have_24_bits_where_quotients_do() {
+        let products = |dims: &[usize]| {
+            let mut b = Builder::new(Target::GFX906, "places", 64);
+            let index = b.workitem_id();
+            coordinates_of_item(&mut b, index, dims);
+            let short = |i: &&crate::mir::MInst| i.code == Code::Isa(op::V_MAD_I32_I24);
+            b.function().blocks.iter().flat_map(|block| &block.insts).filter(short).count()
+        };
+        assert_eq!(products(&[3, 35, 33]), 2);
+        // 2^24 times 33 places: the other quotient is small.
+        assert_eq!(products(&[1 << 9, 3 << 15, 33]), 1);
+        // Nothing is multiplied of a power of two.
+        assert_eq!(products(&[3, 64, 33]), 1);
+    }
 }

@@ -10,10 +10,12 @@ mod estimate;
 mod gathered;
 mod lines;
 mod loops;
+mod sections;
 
 pub(super) use estimate::{Machine, has_matrix_shadow, lds_answer, multiply_add};
 pub(super) use gathered::{Gathered, Reach};
 pub(super) use loops::is_slow;
+pub(super) use sections::KEPT;
 
 use super::divided::Shares;
 use super::error::{Reason, Res};

@@ -11,6 +11,7 @@ use super::{double, gates, halves, inverse, math, power, trig};
 use crate::graph::expr::{Binary, Unary};
 use crate::mir::{Builder, Gen, Opnd, Part};
 use crate::tensor::DType;
+use barewave_isa::op;
 
 /// An operand as it stands in instructions: constants of f32 as they are.
 fn operand(x: Value) -> Opnd {
@@ -147,8 +148,18 @@ pub(super) fn binary(f: Float, b: &mut Builder, op: Binary, x: Value, y: Value) 
     Some(value(f, r))
 }
 
-/// The larger or smaller operand; a NaN wins.
+/// The larger or smaller operand; a NaN wins. Of f32 that is an instruction of gfx950, and of gfx12.
 fn extremum(f: Float, b: &mut Builder, g: Gen, x: Opnd, y: Opnd) -> Part {
+    let (of_two, of_three) = match g {
+        Gen::Max => (op::V_MAXIMUM_F32, op::V_MAXIMUM3_F32),
+        _ => (op::V_MINIMUM_F32, op::V_MINIMUM3_F32),
+    };
+    if !f.is_double() && b.target().has(of_two) {
+        return b.op(of_two, &[x, y]);
+    }
+    if !f.is_double() && b.target().has(of_three) {
+        return b.op(of_three, &[x, y, y]);
+    }
     let mut r = f.op(b, g, x, y);
     // The hardware returns the other operand where one is a NaN; a constant is none.
     for o in [x, y] {

@@ -8,7 +8,10 @@
 //!
 //! Where a workgroup holds a band of all points that is all, and memory is read once. Else the first of two kernels leaves the mean and
 //! the sum of squares of each group of each piece in the step's workspace, and each workgroup of the second puts together those of its groups
-//! while its elements come, by the formula of Chan, Golub and LeVeque (1979), as [`pieces`](super::pieces) does.
+//! while its elements come, by the formula of Chan, Golub and LeVeque (1979), as [`pieces`](super::pieces) does. Both go through so many images
+//! at a time as a cache before memory keeps until they are read again, where there are more.
+
+mod plan;
 
 use super::address::{self, Offset};
 use super::choice::Machine;
@@ -16,51 +19,24 @@ use super::error::{Reason, Res};
 use super::float::Float;
 use super::lines::{Shape, part_offset};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
+use super::{Arg, Cx, Kernel, Number, Writer, epilogue, expr, lanes};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Gen, Part, Type};
+use crate::mir::{BlockId, Buffer, Gen, Part, Type};
 use crate::tensor::DType;
+use plan::Plan;
 use std::num::NonZero;
 
 /// Bytes of a group's channels of a point from which on lines are walked by themselves.
 const SHORT: usize = 256;
 
-/// Workitems of a workgroup, elements that each holds at most, and bytes of one access.
-const WORKGROUPS: [u32; 3] = [256, 512, 1024];
-const HELD: u32 = 64;
-const WIDEST: usize = 16;
-
 /// Numbers that a workitem reads from LDS at once.
 const READ: usize = 8;
-
-/// Pieces that a workitem puts together at most.
-const MOST_PIECES: u32 = 16;
 
 /// Elements of operands that a workitem loads before it stores what comes of them.
 const AHEAD: u32 = 32;
 
-/// Workitems take fewer channels together where their plan takes less than so much of the time of others: bands of single groups may be held where wider ones
-/// are read twice.
-const NARROWER: f64 = 0.9;
-
-/// Workitems that a compute unit has at once, about.
-const RESIDENT: u32 = 1024;
-
-/// Time that bytes take from a cache before memory, over what they take from there.
-const KEPT: f64 = 0.4;
-
 /// Points of single channels up to which these are walked as columns, where there is one second-level cache: it has most of what they read again.
 const COLUMNS: usize = 4096;
-
-/// Instructions of a workitem for an element beside the expression's, around that, for each of its channels and for each number that it adds for its team. Counted.
-const INSTRUCTIONS: f64 = 8.0;
-const AROUND: f64 = 150.0;
-const OF_A_CHANNEL: f64 = 20.0;
-const OF_A_NUMBER: f64 = 12.0;
-
-/// Registers of a workitem besides those of its elements: for each of its channels, and others.
-const FOR_A_CHANNEL: u32 = 4;
-const OTHERS: u32 = 40;
 
 /// Bytes that a piece leaves of a group.
 const LEFT: usize = 8;
@@ -97,29 +73,6 @@ impl Lie {
     /// All points have the same.
     fn is_same(&self) -> bool {
         self.points.strides.iter().all(|s| *s == 0)
-    }
-}
-
-/// How the workgroups take groups and points.
-#[derive(Clone, Copy)]
-struct Plan {
-    /// Channels that a workitem takes together.
-    width: u32,
-    /// Channels of a band, and how many bands.
-    band: u32,
-    bands: u32,
-    workgroup: u32,
-    /// Points that a workgroup has at a time, and how many times.
-    abreast: u32,
-    turns: u32,
-    /// Pieces of the points.
-    pieces: u32,
-}
-
-impl Plan {
-    /// Workitems of the team that takes one of so many groups of a band.
-    fn members(&self, groups: u32, wave: u32) -> u32 {
-        (1 << (self.workgroup / groups).ilog2()).min(wave)
     }
 }
 
@@ -209,9 +162,8 @@ impl Grouped {
         if points < 2 || each * t.size() >= SHORT || columns {
             return None;
         }
-        let plan = Plan { width: 1, band: 0, bands: 0, workgroup: 0, abreast: 0, turns: 0, pieces: 0 };
-        let mut found = Grouped { axes, groups, channels, each: each as u32, points, outer, plan };
-        found.plan = found.plan(cx, input.dims[groups])?;
+        let mut found = Grouped { axes, groups, channels, each: each as u32, points, outer, plan: Plan::default() };
+        found.plan = Plan::of(&found, cx, input.dims[groups])?;
         Some(found)
     }
 
@@ -250,102 +202,6 @@ impl Grouped {
         all.map(|(arg, view)| (arg, cx.dtype(arg), self.lie(view))).collect()
     }
 
-    /// The plan that takes least time, if operand and result lie as it needs.
-    fn plan(&self, cx: &Cx, groups: usize) -> Option<Plan> {
-        let machine = Machine::of(cx.target);
-        let (cus, wave, simds) = (cx.target.cus(), cx.target.info().wave_size, cx.target.info().simds);
-        let accesses = self.accesses(cx);
-        let channels = groups as u32 * self.each;
-        let (t, to) = (accesses[0].1, cx.dtype(Arg::Output));
-        let (size, line) = (t.size().max(to.size()), machine.line as usize);
-        let dense = |width: u32| {
-            let ends = [&accesses[0], &accesses[accesses.len() - 1]];
-            width as usize * size <= WIDEST && ends.iter().all(|(_, t, lie)| lie.is_dense(*t, width))
-        };
-        let all = (self.outer * self.points * channels as usize) as f64;
-        let moved: f64 = accesses[1..].iter().filter(|a| !a.2.is_same()).map(|a| all * a.1.size() as f64).sum();
-        let read = all * t.size() as f64;
-        let work = (INSTRUCTIONS + epilogue::clocks(cx) / machine.issue) * machine.issue;
-        let clocks = |p: &Plan| {
-            let workgroups = f64::from(p.bands * p.pieces) * self.outer as f64;
-            // Parts of lines at a band's sides come for the next one again.
-            let bytes = p.band as usize * t.size();
-            let whole =
-                p.bands == 1 || bytes.is_multiple_of(line) && (channels as usize * t.size()).is_multiple_of(line);
-            let touched = if whole { 1.0 } else { (bytes + line - t.size()) as f64 / bytes as f64 };
-            let of_memory = if machine.one_cache { 1.0 } else { touched };
-            let passes = if p.pieces > 1 { 2.0 } else { 1.0 };
-            let kept = if machine.keeps(read + moved) { KEPT } else { 1.0 };
-            let memory = (read + kept * ((passes - 1.0) * read + moved)) * of_memory / machine.memory;
-            // What all pieces have left of a band's groups, each workgroup reads.
-            let left = if p.pieces > 1 { f64::from(p.band / self.each * p.pieces) } else { 0.0 };
-            let l2 = ((passes * read + moved) * touched + workgroups * left * LEFT as f64) / machine.l2;
-            let used = f64::from(p.band / p.width * p.abreast) / f64::from(p.workgroup);
-            let waves = f64::from(p.workgroup / wave);
-            // Two sums over a team, or what it puts together.
-            let members = p.members(p.band / self.each, wave);
-            let of_group = if self.each.is_multiple_of(p.width) { self.each / p.width } else { self.each };
-            let read_again = f64::from((p.abreast * of_group).div_ceil(members)) * 2.0;
-            let joined = if p.pieces > 1 { f64::from(p.pieces.div_ceil(members)) } else { 0.0 };
-            let around = AROUND + f64::from(p.width) * OF_A_CHANNEL + (read_again + joined) * OF_A_NUMBER;
-            let around = around * machine.issue;
-            let own = (f64::from(p.turns * p.width) * work + around) * waves / f64::from(simds);
-            let resident = f64::from((RESIDENT / p.workgroup).max(1));
-            let rounds = (workgroups / (f64::from(cus) * resident)).ceil();
-            let last = (workgroups / f64::from(cus)).min(resident).max(1.0);
-            let alone = rounds * (own * last + machine.answer(read) + machine.ends);
-            let busy = passes * own * workgroups / f64::from(cus);
-            let launches = (passes - 1.0) * (machine.launch + machine.ends);
-            memory.max(l2).max(busy / used.max(0.1)).max(passes * alone) + launches
-        };
-        let mut best: Option<(f64, Plan)> = None;
-        for width in [8u32, 4, 2, 1].into_iter().filter(|n| dense(*n)) {
-            // Single channels are for those that do not come in twos.
-            if width == 1 && best.is_some() {
-                break;
-            }
-            let mut own: Option<(f64, Plan)> = None;
-            for bands in (1..=groups as u32).filter(|n| (groups as u32).is_multiple_of(*n)) {
-                let band = channels / bands;
-                if !band.is_multiple_of(width) {
-                    continue;
-                }
-                let across = band / width;
-                let fits = |n: &u32| *n >= across && *n >= groups as u32 / bands && *n * width <= 4096;
-                for workgroup in WORKGROUPS.into_iter().filter(fits) {
-                    let abreast = workgroup / across;
-                    // A workgroup's waves have to fit a compute unit.
-                    let waves = (workgroup / wave).div_ceil(simds);
-                    let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().named_vgprs());
-                    let free = registers.saturating_sub(OTHERS + FOR_A_CHANNEL * width);
-                    let most = HELD.min(free) / width;
-                    if most == 0 {
-                        continue;
-                    }
-                    let needed = (self.points as u32).div_ceil(abreast);
-                    // As many points as fit, in pieces of about the same size.
-                    for most in [most, most / 2, most / 4] {
-                        let pieces = needed.div_ceil(most.max(1));
-                        let turns = needed.div_ceil(pieces);
-                        let pieces = needed.div_ceil(turns);
-                        let plan = Plan { width, band, bands, workgroup, abreast, turns, pieces };
-                        let time = clocks(&plan);
-                        let few = self.outer * groups * pieces as usize * LEFT <= super::MAX_TENSOR_BYTES / 4
-                            && pieces.div_ceil(plan.members(band / self.each, wave)) <= MOST_PIECES;
-                        if few && own.is_none_or(|b| time < b.0) {
-                            own = Some((time, plan));
-                        }
-                    }
-                }
-            }
-            best = match (best, own) {
-                (Some(wider), Some(own)) if own.0 >= NARROWER * wider.0 => Some(wider),
-                (wider, own) => own.or(wider),
-            };
-        }
-        best.map(|b| b.1)
-    }
-
     /// Bytes that all pieces leave.
     fn bytes(&self) -> usize {
         self.outer * (self.plan.bands * self.plan.band / self.each * self.plan.pieces) as usize * LEFT
@@ -373,7 +229,8 @@ impl Grouped {
             w.buffer(cx, *arg)?;
         }
         let left = (stage != Stage::Whole).then(|| w.workspace(self.bytes()));
-        let place = self.begin(&mut w, cx);
+        let done = w.b.label();
+        let place = self.begin(&mut w, cx, done);
         let walked: Vec<Walked> = accesses.into_iter().map(|a| self.walked(&mut w, &place, a)).collect();
         let mut held = Vec::new();
         for turn in 0..self.plan.turns {
@@ -402,9 +259,14 @@ impl Grouped {
         if let Some(factors) = factors {
             self.write(&mut w, cx, &place, &walked, &held, means.as_deref(), &factors)?;
         }
+        if self.ends_within() {
+            w.b.place(done, "done");
+        }
         let workspace = if left.is_some() { self.bytes() } else { 0 };
-        let grid = [self.outer as u32 * self.plan.pieces * self.plan.bands, 1, 1];
-        Ok(Kernel { workspace, ..w.finish(grid, 4 * cx.step.output.view.len() as u64) })
+        let (p, rounds) = (&self.plan, self.sections());
+        let grid = [p.images * p.pieces * p.bands, 1, 1];
+        let flops = 4 * cx.step.output.view.len() as u64 / u64::from(rounds);
+        Ok(Kernel { workspace, rounds, ..w.finish(grid, flops) })
     }
 
     /// Groups of a band.
@@ -412,12 +274,29 @@ impl Grouped {
         self.plan.band / self.each
     }
 
-    /// Where the workitem is.
-    fn begin(&self, w: &mut Writer, cx: &Cx) -> Place {
+    /// Launches of each kernel.
+    fn sections(&self) -> u32 {
+        (self.outer as u32).div_ceil(self.plan.images)
+    }
+
+    /// The last launches have fewer images.
+    fn ends_within(&self) -> bool {
+        !(self.outer as u32).is_multiple_of(self.plan.images)
+    }
+
+    /// Where the workitem is; a workgroup that has no image goes to `done`.
+    fn begin(&self, w: &mut Writer, cx: &Cx, done: BlockId) -> Place {
         let p = &self.plan;
         let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
         let (rest, band) = w.b.divmod(group, p.bands);
-        let (image, piece) = w.b.divmod(rest, p.pieces);
+        let (mut image, piece) = w.b.divmod(rest, p.pieces);
+        if self.sections() > 1 {
+            let section = w.number(Number::Round);
+            image = w.b.mad(section, p.images, image);
+            if self.ends_within() {
+                w.b.branch_lt(self.outer as u32 - 1, image, done);
+            }
+        }
         let outer = self.lie(&cx.step.inputs[0].view).outer;
         let outer = address::coordinates(&mut w.b, image, &outer.dims);
         let across = p.band / p.width;

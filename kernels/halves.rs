@@ -19,6 +19,8 @@ pub(super) fn unary(b: &mut Builder, op: Unary, dtype: DType, x: Part) -> Option
         Unary::Exp if dtype == DType::F16 => exp_of_f16(b, x),
         Unary::Gelu => gelu(b, dtype, x),
         Unary::Mish => mish(b, x),
+        // What is denormal in f32, as operand or result, is 0 or infinite in f16.
+        Unary::Recip if dtype == DType::F16 => reciprocal(b, x),
         Unary::Sigmoid => sigmoid(b, x),
         // Denormal operands of f32, which the instruction flushes, are none of f16.
         Unary::Sqrt if dtype == DType::F16 => b.op(Gen::Sqrt.of(Type::F32), &[x.into()]),

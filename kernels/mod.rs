@@ -339,7 +339,8 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let next = summed.as_ref().unwrap_or(graph);
     crate::graph::in_pieces(next, |graph, step| {
         let cx = cx(graph, step, target, tuning);
-        reduce::pieces(&cx).or_else(|| scan::pieces(&cx))
+        let pieces = reduce::pieces(&cx).map(|pieces| crate::graph::Cuts { pieces, sections: 1 });
+        pieces.or_else(|| scan::pieces(&cx))
     })
     .or(summed)
 }

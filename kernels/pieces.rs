@@ -328,7 +328,7 @@ impl Pieces {
         let float = Float(Type::F32);
         let exponential = |w: &mut Writer, x: Part, max: Part| {
             let d = float.op(&mut w.b, Gen::Sub, x, max);
-            float.exp(&mut w.b, d)
+            softmax::exponential(cx, float, w, d)
         };
         let find = |w: &mut Writer, walk: &mut Walk| {
             let largest = walk.partial(w, f64::NEG_INFINITY);

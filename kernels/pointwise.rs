@@ -134,7 +134,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         let (mut wheres, mut behind): (Vec<Where>, Vec<MInst>) = (Vec::new(), Vec::new());
         for &(round, row) in some {
             let index = if round > 0 { w.b.add(first, round * WORKGROUP) } else { first };
-            let mut coords = address::coordinates(&mut w.b, index, &steps);
+            let mut coords = address::coordinates_of_item(&mut w.b, index, &steps);
             if width > 1
                 && let Some(Some(c)) = coords.last().copied()
             {

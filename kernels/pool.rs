@@ -183,7 +183,7 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
         let inside = (!count.is_multiple_of(per_group as usize))
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]));
-        let mut coords = address::coordinates(&mut w.b, index, &units);
+        let mut coords = address::coordinates_of_item(&mut w.b, index, &units);
         if let Some(c) = coords[rank - 1].as_mut().filter(|_| width > 1) {
             *c = w.b.mul(*c, width as u32);
         }
@@ -350,7 +350,9 @@ impl Pooling<'_> {
         let mut columns: Vec<Vec<Option<Value>>> = vec![vec![None; share.columns(window)]; share.below];
         // The rows that results lie in themselves.
         let again = kernel.iter().product::<usize>() as f64 / share.below as f64;
-        let reads_own = epilogue::operands(cx).into_iter().any(|i| self.is_own(i)) && is_busy(cx, again + 1.0);
+        // Narrow floats would be converted again, too.
+        let is_dear = || is_busy(cx, again + 1.0) || t.size() < 4;
+        let reads_own = epilogue::operands(cx).into_iter().any(|i| self.is_own(i)) && is_dear();
         let row_of = |h: usize| {
             let place = |d: usize| window.pads[d] / window.dilations[d] + if d == share.stack { h } else { 0 };
             kernel.iter().enumerate().fold(0, |row, (d, k)| row * k + place(d))

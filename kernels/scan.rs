@@ -6,12 +6,13 @@
 //! the waves of a workgroup in LDS, where every wave scans what all waves' chunks come to, one in each lane, for itself. Of columns a member
 //! takes neighbours of a column, and the team, which is spread over the workgroup, adds up in LDS once a round. Every order is fixed.
 
-use super::choice::Machine;
+use super::choice::{KEPT, Machine};
 use super::error::{Reason, Res};
 use super::lines::{self, Chunk, Lines, Shape};
 use super::reduce::{apply, held, literal};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
+use crate::graph::Cuts;
 use crate::graph::fused::{Scan, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Gen, Opnd, Part, Type};
@@ -376,7 +377,7 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
 
 /// Clocks of a round of a workgroup beside its wait for loads: members meet in LDS; of a wave for what it loads and stores with an instruction each; and of
 /// a compute unit for the elements of 64 lanes, and of columns with their loads and stores; share of a round's bytes that are in flight together. All of
-/// words, and of narrower elements, which are converted, and take more registers than memory. And most pieces of a line.
+/// words, and of narrower elements, which are converted, and take more registers than memory. And most pieces of a section.
 const ROUND: f64 = 100.0;
 const ACCESSES: f64 = 32.0;
 const ELEMENT: [f64; 2] = [4.0, 12.0];
@@ -384,12 +385,9 @@ const OF_COLUMN: [f64; 2] = [12.5, 15.5];
 const TOGETHER: [f64; 2] = [0.6, 0.15];
 const MOST_PIECES: usize = 1 << 11;
 
-/// Time that bytes take from a cache before memory, over what they take from there.
-const KEPT: f64 = 0.4;
-
 /// In how many pieces lines are scanned where few workgroups have them: what each comes to, sums of these, and each behind its own. As many as take least,
-/// where that is worth two more launches and reading twice.
-pub(super) fn pieces(cx: &Cx) -> Option<usize> {
+/// where that is worth two more launches and reading twice; and in how many sections, where these are worth launches of their own.
+pub(super) fn pieces(cx: &Cx) -> Option<Cuts> {
     let StepKind::Scan(Scan { start: false, .. }) = &cx.step.kind else { return None };
     let out = &cx.step.output.view;
     let outer = out.rank() - 1;
@@ -406,8 +404,10 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
         false => (0, OF_COLUMN[narrow]),
     };
     let cus = cx.target.cus() as usize;
-    let loaded = |pieces: usize| {
-        let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
+    // Of lines in so many pieces, some of which a launch has.
+    let loaded = |pieces: usize, sections: usize| {
+        let count = (shape.count * pieces).div_ceil(sections);
+        let shape = Shape { count, length: shape.length / pieces, ..shape };
         let walked = shape.walked(cx.target)?;
         let at_once = walked.workgroups.min(cus * walked.resident());
         // Workgroups of a compute unit walk columns one after the other.
@@ -423,14 +423,51 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
     let again = kept(machine.answer(read) < machine.dram) * read;
     // Columns that no kernel addresses as a whole would be launches of one each.
     let far = accesses.iter().any(|t| t.size() * out.len() >= super::MAX_TENSOR_BYTES);
-    let once = if far && !shape.dense { f64::INFINITY } else { loaded(1)?.max((read + results) / machine.memory) };
-    let staged = |pieces: usize| {
-        let loaded = loaded(pieces)?;
-        let launches = 2.0 * (machine.launch + if shape.dense { 2.0 } else { 1.0 } * machine.ends);
-        let moved = [read, again + results].map(|bytes| loaded.max(bytes / machine.memory));
-        Some(moved.iter().sum::<f64>() + launches)
+    // Second-level caches take a whole line for a part of one that is stored, and several of them each have lines that they share.
+    let line = machine.line as usize;
+    let of_row = |shape: &Shape, walked: &lines::Walked| {
+        let beside = (walked.workitems / walked.team) as usize;
+        shape.size * shape.columns.map_or(beside, |row| row.min(beside))
     };
-    shape.best_pieces(MOST_PIECES, once, staged)
+    let of_l2 = |pieces: usize| {
+        let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
+        let parts = line as f64 / of_row(&shape, &shape.walked(cx.target)?) as f64;
+        let parts = if shape.dense { 1.0 } else { parts.max(1.0) };
+        Some((read + parts * written) / machine.l2)
+    };
+    let once = match far && !shape.dense {
+        true => f64::INFINITY,
+        false => loaded(1, 1)?.max((read + results) / machine.memory).max(of_l2(1)?),
+    };
+    // What is not bound by memory, or shared by second-level caches, gains nothing.
+    let is_flowing = match shape.dense {
+        true => shape.together as usize * shape.size >= 4,
+        false => {
+            let whole = |bytes: usize| bytes.is_multiple_of(line);
+            let walked = shape.walked(cx.target)?;
+            machine.one_cache || whole(of_row(&shape, &walked)) && shape.columns.is_some_and(|n| whole(n * shape.size))
+        }
+    };
+    let sections = |pieces: usize| {
+        let section = machine.section(pieces, read, written).filter(|_| is_flowing);
+        section.map_or(1, |of_one| pieces.div_ceil(of_one))
+    };
+    let staged = |pieces: usize, sections: usize| {
+        let loaded = loaded(pieces, sections)?;
+        let more = 3.0 * sections as f64 - 1.0;
+        let launches = more * (machine.launch + if shape.dense { 2.0 } else { 1.0 } * machine.ends);
+        let again = if sections > 1 { KEPT * read } else { again };
+        let [found, given] = [read, again + results].map(|bytes| loaded.max(bytes / machine.memory));
+        Some(found + given.max(of_l2(pieces)?) + launches)
+    };
+    let best = |pieces: usize| {
+        let few = |n: &usize| pieces <= n * MOST_PIECES;
+        let ways = [1, sections(pieces)].into_iter().filter(few).filter_map(|n| Some((staged(pieces, n)?, n)));
+        ways.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let most = MOST_PIECES * sections(MOST_PIECES);
+    let pieces = shape.best_pieces(most, once, |pieces| Some(best(pieces)?.0))?;
+    Some(Cuts { pieces, sections: best(pieces)?.1 })
 }
 
 /// How the lines of accesses are scanned.

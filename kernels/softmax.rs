@@ -7,8 +7,10 @@ use super::grouped::Grouped;
 use super::lines::{Chunk, Lines, Place, Shape};
 use super::pieces::{Found, Pieces};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes};
+use crate::graph::expr::Unary;
 use crate::mir::{Gen, OpenLoop, Part, Type};
+use crate::tensor::DType;
 
 /// Dwords that a workitem loads of a line before it stores what comes of them: of other operands alone where the line is held.
 const AHEAD: usize = 48;
@@ -32,6 +34,15 @@ pub(super) struct Walk<'a> {
     turns: Option<OpenLoop>,
     /// What is the same for all of these lines, of each chunk.
     same: Vec<(Arg, Vec<Vec<Value>>)>,
+}
+
+/// `e^x` of softmax: of f16 that becomes f16 the short recipe.
+pub(super) fn exponential(cx: &Cx, float: Float, w: &mut Writer, x: Part) -> Part {
+    let halves = [Arg::Input(0), Arg::Output].iter().all(|a| cx.dtype(*a) == DType::F16);
+    match halves.then(|| halves::unary(&mut w.b, Unary::Exp, DType::F16, x)).flatten() {
+        Some(y) => y,
+        None => float.exp(&mut w.b, x),
+    }
 }
 
 /// What is walked: operand 0, the expression's other operands, the result.
@@ -252,7 +263,7 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
     let sums = walk.partial(&mut w, 0.0);
     walk.pass(&mut w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
         let d = float.op(&mut w.b, Gen::Sub, x, max);
-        let y = float.exp(&mut w.b, d);
+        let y = exponential(cx, float, w, d);
         float.update(&mut w.b, Gen::Add, sums[e], y);
         if log { d } else { y }
     })?;
@@ -276,7 +287,7 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
         if log {
             return float.op(&mut w.b, Gen::Sub, d, scale);
         }
-        let e = if held { d } else { float.exp(&mut w.b, d) };
+        let e = if held { d } else { exponential(cx, float, w, d) };
         float.op(&mut w.b, Gen::Mul, e, scale)
     })?;
     let grid = walk.end(&mut w, 2);

@@ -145,18 +145,17 @@ fn codes_of_halves(b: &mut Builder, words: Part, largest: bool) -> Vec<Part> {
     const LOWEST: u32 = 0x03ff;
     const NAN: u32 = 0x7c01 + 0x8000 - LOWEST;
     let both = |b: &mut Builder, x: u32| b.to_vector(x << 16 | x);
-    let [sign, by, lowest, nan] = [0x8000, 15, LOWEST, NAN ^ 0x8000].map(|x| both(b, x));
+    let [by, size, lowest, nan] = [15, 0x7fff, LOWEST, NAN ^ 0x8000].map(|x| both(b, x));
+    let end = both(b, if largest { 0x8000 } else { 0x7fff });
     let zero = b.to_vector(0u32);
     let of_word = |b: &mut Builder, x: Part| {
         let x = b.op(Gen::Add.of(Type::PkF16), &[x.into(), zero.into()]);
         let turned = b.op(op::V_PK_ASHRREV_I16, &[by.into(), x.into()]);
-        let turned = b.op(Gen::Or.of(Type::B32), &[turned.into(), sign.into()]);
+        let turned = b.op(Gen::And.of(Type::B32), &[turned.into(), size.into()]);
+        // Numbers with a sign until the least of both is known.
         let code = b.op(Gen::Xor.of(Type::B32), &[turned.into(), x.into()]);
         let code = b.op(Gen::Sub.of(Type::PkI16), &[code.into(), lowest.into()]);
-        // The least of both is told of numbers with a sign.
-        let code = b.op(Gen::Xor.of(Type::B32), &[code.into(), sign.into()]);
         let code = b.op(Gen::Min.of(Type::PkI16), &[code.into(), nan.into()]);
-        let end = if largest { sign } else { b.to_vector(0x7fff_7fffu32) };
         b.op(Gen::Xor.of(Type::B32), &[code.into(), end.into()])
     };
     (0..words.len).map(|i| of_word(b, words.dword(i))).collect()

@@ -103,7 +103,7 @@ impl Unzipped {
         let mut loaded = Vec::new();
         for place in 0..places as u32 {
             let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
-            let mut coords = address::coordinates(&mut w.b, index, &steps);
+            let mut coords = address::coordinates_of_item(&mut w.b, index, &steps);
             coords[d] = coords[d].map(|c| w.b.mul(c, self.width as u32));
             let mut operands = Vec::new();
             for &i in &self.operands {

@@ -105,7 +105,7 @@ impl Zipped {
         let mut loaded = Vec::new();
         for place in 0..places as u32 {
             let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
-            let mut coords = address::coordinates(&mut w.b, index, &steps);
+            let mut coords = address::coordinates_of_item(&mut w.b, index, &steps);
             coords[self.dense] = coords[self.dense].map(|c| w.b.mul(c, self.width as u32));
             let mut operands = Vec::new();
             for i in 0..cx.step.inputs.len() {

@@ -69,7 +69,7 @@ pub(crate) use made::make_lines;
 pub(crate) use narrow::narrow_factors;
 pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
-pub(crate) use partial::{comes_out_even, in_pieces};
+pub(crate) use partial::{Cuts, comes_out_even, in_pieces};
 pub use precision::in_type;
 pub(crate) use scaled::scaled_factors;
 pub use shapes::{Note, check_tensors};

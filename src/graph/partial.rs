@@ -3,7 +3,8 @@
 //! A reduction has a result for each line of its elements, and few of them are few workgroups' work. So lines are cut into pieces of equal length, if not
 //! by a kernel of one launch (`kernels/joint.rs`): each gives a row of results, and another reduction takes these, always in the same order. Between the two narrow floats are f32, as sums within
 //! a launch are. The place of an extremum is found in each piece, what lies there is gathered, and the place of its extremum tells whose place it is.
-//! Of running sums each piece begins with what those before it come to, which is the running sum of what they are reduced to.
+//! Of running sums each piece begins with what those before it come to, which is the running sum of what they are reduced to. As all is read twice,
+//! running sums go through sections that a cache keeps, where there is one: a section is read again right behind its first time.
 
 use super::expr::{Binary, Expr};
 use super::fused::{Access, FusedGraph, Indirect, Reduce, ReduceOp, Role, Scan, Step, StepKind, Tensor, TensorId};
@@ -31,17 +32,23 @@ pub(crate) fn comes_out_even(extent: usize, wanted: usize) -> bool {
     extent.is_multiple_of(each(extent, wanted))
 }
 
-/// The graph with reductions and scans in stages, of about as many pieces as `pieces` says; `None` where there are none.
-pub(crate) fn in_pieces(
-    graph: &FusedGraph,
-    pieces: impl Fn(&FusedGraph, &Step) -> Option<usize>,
-) -> Option<FusedGraph> {
+/// How lines are cut.
+#[derive(Clone, Copy)]
+pub(crate) struct Cuts {
+    /// Pieces of a line, about.
+    pub pieces: usize,
+    /// Sections of its pieces that running sums go through one after the other.
+    pub sections: usize,
+}
+
+/// The graph with reductions and scans in stages, cut as `cuts` says; `None` where there are none.
+pub(crate) fn in_pieces(graph: &FusedGraph, cuts: impl Fn(&FusedGraph, &Step) -> Option<Cuts>) -> Option<FusedGraph> {
     let mut out = None;
     let mut steps = Vec::with_capacity(graph.steps.len());
     for step in &graph.steps {
-        let stages = match (&step.kind, pieces(graph, step)) {
-            (StepKind::Reduce(reduce), Some(n)) => stages(graph, &mut out, step, reduce, n),
-            (StepKind::Scan(scan), Some(n)) => scanned(graph, &mut out, step, *scan, n),
+        let stages = match (&step.kind, cuts(graph, step)) {
+            (StepKind::Reduce(reduce), Some(cuts)) => stages(graph, &mut out, step, reduce, cuts.pieces),
+            (StepKind::Scan(scan), Some(cuts)) => scanned(graph, &mut out, step, *scan, cuts),
             _ => None,
         };
         match stages {
@@ -160,23 +167,16 @@ fn stages(
     Some(steps)
 }
 
-/// The stages of a running sum or product; the tensors between them are added to `out`.
-fn scanned(
-    graph: &FusedGraph,
-    out: &mut Option<FusedGraph>,
-    step: &Step,
-    scan: Scan,
-    pieces: usize,
-) -> Option<Vec<Step>> {
+/// The stages of a running sum or product, of each section; the tensors between them are added to `out`.
+fn scanned(graph: &FusedGraph, out: &mut Option<FusedGraph>, step: &Step, scan: Scan, cuts: Cuts) -> Option<Vec<Step>> {
     let (input, rank, t) = (&step.inputs[0], step.output.view.rank(), scan.dtype);
     let axis = rank - 1;
     let extent = step.output.view.dims[axis];
-    let each = each(extent, pieces);
+    let each = each(extent, cuts.pieces);
     if each >= extent || scan.start || step.inputs.iter().any(|a| !a.is_plain()) {
         return None;
     }
     let (full, rest) = (extent / each, extent % each);
-    let runs: Vec<_> = [(0, full, each), (full, 1, rest)].into_iter().filter(|run| run.2 > 0).collect();
     let all = extent.div_ceil(each);
     // Pieces of columns come first, so that columns stay neighbours.
     let before_lines = input.view.strides[axis] != 1;
@@ -190,7 +190,7 @@ fn scanned(
         let name = format!("{name} in {all} pieces, {what}");
         out.add_tensor(Tensor { name, dtype: t, shape: shape.clone(), role: Role::Intermediate })
     };
-    let (sums, starts) = (added("sums"), added("before"));
+    let sums = added("sums");
     let made = |kind: StepKind, inputs: Vec<Access>, expr: Expr, output: Access| {
         let mut made = Step { name: step.name.clone(), kind: kind.clone(), inputs, expr, output };
         kind.collapse(&mut made);
@@ -207,23 +207,51 @@ fn scanned(
     let element = prologue.push_acc(graph.tensor(input.tensor).dtype);
     let wide = prologue.cast(element, t);
     let op = if scan.product { ReduceOp::Prod } else { ReduceOp::Sum };
-    let kind = StepKind::Reduce(Reduce { op, prologue: prologue.finish(wide) });
-    let mut steps = Vec::new();
-    for &run in &runs {
-        let inputs = vec![Access::new(input.tensor, run_of(&input.view, run))];
-        steps.push(made(kind.clone(), inputs, Expr::acc(t), Access::new(sums, whole.sliced(at, run.0, 1, run.1))));
+    let reduce = StepKind::Reduce(Reduce { op, prologue: prologue.finish(wide) });
+    let of_section = all.div_ceil(cuts.sections.max(1));
+    let mut sections: Vec<_> = (0..all).step_by(of_section).map(|first| (first, all.min(first + of_section))).collect();
+    if scan.reverse {
+        sections.reverse();
     }
-    let kind = StepKind::Scan(Scan { exclusive: true, ..scan });
-    let order: Vec<usize> = (0..rank).filter(|d| *d != at).chain([at]).collect();
-    let lines = whole.permuted(&order);
-    steps.push(made(kind, vec![Access::new(sums, lines.clone())], Expr::acc(t), Access::new(starts, lines)));
-    for run in runs {
-        let before = whole.sliced(at, run.0, 1, run.1).repeated(rank, run.2);
-        let access = |a: &Access| Access::new(a.tensor, run_of(&a.view, run));
-        let mut inputs: Vec<Access> = step.inputs.iter().map(access).collect();
-        inputs.insert(1, Access::new(starts, before));
-        let expr = step.expr.map_inputs(|i| i + u32::from(i > 0));
-        steps.push(made(StepKind::Scan(Scan { start: true, ..scan }), inputs, expr, access(&step.output)));
+    let (mut steps, mut before) = (Vec::new(), None);
+    for (first, end) in sections {
+        // Whole pieces, and the one that is left.
+        let runs = [(first, full.min(end) - first.min(full), each), (full, end.saturating_sub(full), rest)];
+        let runs: Vec<_> = runs.into_iter().filter(|run| run.1 * run.2 > 0).collect();
+        for &run in &runs {
+            let inputs = vec![Access::new(input.tensor, run_of(&input.view, run))];
+            steps.push(made(
+                reduce.clone(),
+                inputs,
+                Expr::acc(t),
+                Access::new(sums, whole.sliced(at, run.0, 1, run.1)),
+            ));
+        }
+        // Behind the section before it comes the piece that this one ended with.
+        let (from, count) = match before {
+            None => (first, end - first),
+            Some(_) if scan.reverse => (first, end + 1 - first),
+            Some(_) => (first - 1, end + 1 - first),
+        };
+        let starts = added("before");
+        let order: Vec<usize> = (0..rank).filter(|d| *d != at).chain([at]).collect();
+        let lines = |first: usize, count: usize| whole.sliced(at, first, 1, count).permuted(&order);
+        let mut inputs = vec![Access::new(sums, lines(from, count))];
+        inputs.extend(before.map(|before| {
+            let known = lines(if scan.reverse { end } else { from }, 1).sliced(axis, 0, 0, count);
+            Access::new(before, known)
+        }));
+        let kind = StepKind::Scan(Scan { exclusive: true, start: before.is_some(), ..scan });
+        steps.push(made(kind, inputs, Expr::acc(t), Access::new(starts, lines(from, count))));
+        before = Some(starts);
+        for run in runs {
+            let before = whole.sliced(at, run.0, 1, run.1).repeated(rank, run.2);
+            let access = |a: &Access| Access::new(a.tensor, run_of(&a.view, run));
+            let mut inputs: Vec<Access> = step.inputs.iter().map(access).collect();
+            inputs.insert(1, Access::new(starts, before));
+            let expr = step.expr.map_inputs(|i| i + u32::from(i > 0));
+            steps.push(made(StepKind::Scan(Scan { start: true, ..scan }), inputs, expr, access(&step.output)));
+        }
     }
     Some(steps)
 }

@@ -342,6 +342,18 @@ impl Builder {
         let qd = self.mul(q, d);
         (q, self.sub(a, qd))
     }
+    /// The same of a vector below some number, which gives its quotient 23 bits or fewer where a multiply-add of 24 bits is to give the rest: that
+    /// takes a quarter of the time of a product of 32 bits. What is not below has a rest of no meaning.
+    pub fn divmod_below(&mut self, a: Part, d: u32, below: u64) -> (Part, Part) {
+        const MOST: u64 = 1 << 23;
+        let fits = below / u64::from(d.max(1)) < MOST && u64::from(d) < MOST;
+        if !fits || d.is_power_of_two() || !self.is_vector(a.into()) {
+            return self.divmod(a, d);
+        }
+        let q = self.udiv(a, d);
+        let minus = self.scalar((d as i32).wrapping_neg() as u32);
+        (q, self.op(op::V_MAD_I32_I24, &[q.into(), minus.into(), a.into()]))
+    }
     fn scalar_of(&mut self, a: Opnd) -> Part {
         let s = self.s(1);
         self.copy_into(s, a);

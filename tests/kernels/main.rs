@@ -20,6 +20,7 @@ mod parts;
 mod pools;
 mod products;
 mod scaled;
+mod sections;
 mod several;
 mod slices;
 mod sparse;

@@ -648,3 +648,41 @@ fn what_goes_back_is_read_by_every_kind() {
         }
     }
 }
+
+/// What takes few instructions for f16: maxima that keep NaN where an instruction does, exponentials of softmax, quotients of powers, and the rests of
+/// divisions of small quotients.
+#[test]
+fn few_instructions_for_halves() {
+    let (gfx906, gfx950, gfx1201) = (Target::GFX906, Target::GFX950, Target::GFX1201);
+    let data = |b: &mut Builder, shape: &[usize]| {
+        let mut x: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(64) as f64 / 16.0 - 2.0).collect();
+        x[5] = f64::NAN;
+        b.input_of(HostTensor::from_f64(DType::F16, shape, &x))
+    };
+    let mut b = Builder::new(13, 1);
+    let x = data(&mut b, &[9, 4100]);
+    let y = b.node("ReduceMax", &[&x], &[("axes", ints(&[1]))]);
+    finish(&mut b, "", &[y]);
+    outputs_on(&b, "maxima", 0.0, &["gfx906", "gfx950", "gfx1201"]);
+    assert!(listing(&b, gfx950).contains("v_maximum3_f32") && listing(&b, gfx1201).contains("v_maximum_f32"));
+    let mut b = Builder::new(17, 2);
+    let x = data(&mut b, &[7, 4096]);
+    let y = b.node("Softmax", &[&x], &[("axis", int(1))]);
+    finish(&mut b, "", &[y]);
+    outputs_on(&b, "softmax", 1e-3, &["gfx906", "gfx950"]);
+    assert!(!listing(&b, gfx950).contains("v_ldexp_f32"));
+    let mut b = Builder::new(17, 3);
+    let x = data(&mut b, &[2, 12, 16, 32]);
+    let y = b.node("LRN", &[&x], &[("size", int(5))]);
+    finish(&mut b, "", &[y]);
+    outputs_on(&b, "local responses", 1e-3, &["gfx906", "gfx950", "gfx1201"]);
+    assert!(!listing(&b, gfx950).contains("v_div_fixup_f32"));
+    let mut b = Builder::new(17, 4);
+    let x = data(&mut b, &[3, 5, 64, 64]);
+    let pads = b.constant(HostTensor::from_f64(DType::I64, &[8], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]));
+    let y = b.node("Pad", &[&x, &pads], &[]);
+    finish(&mut b, "", &[y]);
+    outputs_on(&b, "padded", 0.0, &["gfx906", "gfx950", "gfx1201"]);
+    let text = listing(&b, gfx906);
+    assert!(text.contains("v_mad_i32_i24") && !text.contains("v_mul_lo_u32"), "{text}");
+}

@@ -341,8 +341,16 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
         let y = e.binary(Binary::Mul, v[0], factor);
         let bias = e.constant(dtype, bias);
         let y = e.binary(Binary::Add, y, bias);
-        if let Some(power) = power_in_quarters(e, y, beta).filter(|_| is_positive) {
-            return e.binary(Binary::Div, v[1], power);
+        if let Some(n) = quarters(beta).filter(|_| is_positive) {
+            // A reciprocal is shorter than a quotient where results have 16 bits.
+            return if dtype == DType::F16 {
+                let y = e.unary(Unary::Recip, y);
+                let power = power_in_quarters(e, y, n);
+                e.binary(Binary::Mul, v[1], power)
+            } else {
+                let power = power_in_quarters(e, y, n);
+                e.binary(Binary::Div, v[1], power)
+            };
         }
         let beta = e.constant(dtype, -beta);
         let y = e.binary(Binary::Pow, y, beta);
@@ -352,9 +360,13 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// `x` to a power of up to 2 that is a multiple of a quarter, as 0.75 is, by roots: of a positive number. None for other powers.
-fn power_in_quarters(e: &mut Expr, x: Val, power: f64) -> Option<Val> {
-    let quarters = (1..=8usize).find(|n| *n as f64 == 4.0 * power)?;
+/// How many quarters a power of up to 2 is, as 0.75 is three; `None` for others.
+fn quarters(power: f64) -> Option<usize> {
+    (1..=8usize).find(|n| *n as f64 == 4.0 * power)
+}
+
+/// `x` to a power of so many quarters, by roots: of a positive number.
+fn power_in_quarters(e: &mut Expr, x: Val, quarters: usize) -> Val {
     let root = e.unary(Unary::Sqrt, x);
     let mut factors = vec![x; quarters / 4];
     if quarters & 2 > 0 {
@@ -363,7 +375,7 @@ fn power_in_quarters(e: &mut Expr, x: Val, power: f64) -> Option<Val> {
     if quarters & 1 > 0 {
         factors.push(e.unary(Unary::Sqrt, root));
     }
-    factors.into_iter().reduce(|x, y| e.binary(Binary::Mul, x, y))
+    factors.into_iter().reduce(|x, y| e.binary(Binary::Mul, x, y)).unwrap_or(x)
 }
 
 /// `x / norm(x)` along one axis; 0 where the norm is 0.

@@ -1,0 +1,166 @@
+//! How workgroups take the groups and points of a normalisation: by the estimate of all that may be.
+
+use super::{Grouped, LEFT};
+use crate::kernels::choice::{KEPT, Machine};
+use crate::kernels::{Arg, Cx, MAX_TENSOR_BYTES, epilogue};
+
+/// Workitems of a workgroup, elements that each holds at most, and bytes of one access.
+const WORKGROUPS: [u32; 3] = [256, 512, 1024];
+const HELD: u32 = 64;
+const WIDEST: usize = 16;
+
+/// Pieces that a workitem puts together at most.
+const MOST_PIECES: u32 = 16;
+
+/// Workitems take fewer channels together where their plan takes less than so much of the time of others: bands of single groups may be held where wider ones
+/// are read twice.
+const NARROWER: f64 = 0.9;
+
+/// Workitems that a compute unit has at once, about.
+const RESIDENT: u32 = 1024;
+
+/// Instructions of a workitem for an element beside the expression's, around that, for each of its channels and for each number that it adds for its team. Counted.
+const INSTRUCTIONS: f64 = 8.0;
+const AROUND: f64 = 150.0;
+const OF_A_CHANNEL: f64 = 20.0;
+const OF_A_NUMBER: f64 = 12.0;
+
+/// Registers of a workitem besides those of its elements: for each of its channels, and others.
+const FOR_A_CHANNEL: u32 = 4;
+const OTHERS: u32 = 40;
+
+/// How the workgroups take groups and points.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Plan {
+    /// Channels that a workitem takes together.
+    pub width: u32,
+    /// Channels of a band, and how many bands.
+    pub band: u32,
+    pub bands: u32,
+    pub workgroup: u32,
+    /// Points that a workgroup has at a time, and how many times.
+    pub abreast: u32,
+    pub turns: u32,
+    /// Pieces of the points.
+    pub pieces: u32,
+    /// Images that a launch goes through.
+    pub images: u32,
+}
+
+impl Plan {
+    /// Workitems of the team that takes one of so many groups of a band.
+    pub fn members(&self, groups: u32, wave: u32) -> u32 {
+        (1 << (self.workgroup / groups).ilog2()).min(wave)
+    }
+
+    /// The plan that takes least time, if operand and result lie as it needs.
+    pub fn of(step: &Grouped, cx: &Cx, groups: usize) -> Option<Plan> {
+        let machine = Machine::of(cx.target);
+        let (cus, wave, simds) = (cx.target.cus(), cx.target.info().wave_size, cx.target.info().simds);
+        let accesses = step.accesses(cx);
+        let channels = groups as u32 * step.each;
+        let (t, to) = (accesses[0].1, cx.dtype(Arg::Output));
+        let (size, line) = (t.size().max(to.size()), machine.line as usize);
+        let dense = |width: u32| {
+            let ends = [&accesses[0], &accesses[accesses.len() - 1]];
+            width as usize * size <= WIDEST && ends.iter().all(|(_, t, lie)| lie.is_dense(*t, width))
+        };
+        let all = (step.outer * step.points * channels as usize) as f64;
+        let moved: f64 = accesses[1..].iter().filter(|a| !a.2.is_same()).map(|a| all * a.1.size() as f64).sum();
+        let read = all * t.size() as f64;
+        let found = INSTRUCTIONS * machine.issue;
+        let work = found + epilogue::clocks(cx);
+        // Of what is moved and computed with all compute units busy, of workgroups by themselves, and of launches.
+        let clocks = |p: &Plan| {
+            let workgroups = f64::from(p.bands * p.pieces) * step.outer as f64;
+            // Parts of lines at a band's sides come for the next one again.
+            let bytes = p.band as usize * t.size();
+            let whole =
+                p.bands == 1 || bytes.is_multiple_of(line) && (channels as usize * t.size()).is_multiple_of(line);
+            let touched = if whole { 1.0 } else { (bytes + line - t.size()) as f64 / bytes as f64 };
+            let of_memory = if machine.one_cache { 1.0 } else { touched };
+            let passes = if p.pieces > 1 { 2.0 } else { 1.0 };
+            let sections = f64::from((step.outer as u32).div_ceil(p.images));
+            let results = if machine.keeps(read + moved) { KEPT } else { 1.0 };
+            let again = if sections > 1.0 { KEPT } else { results };
+            let memory = (read + again * (passes - 1.0) * read + results * moved) * of_memory / machine.memory;
+            // What all pieces have left of a band's groups, each workgroup reads.
+            let left = if p.pieces > 1 { f64::from(p.band / step.each * p.pieces) } else { 0.0 };
+            let l2 = ((passes * read + moved) * touched + workgroups * left * LEFT as f64) / machine.l2;
+            let used = f64::from(p.band / p.width * p.abreast) / f64::from(p.workgroup);
+            let waves = f64::from(p.workgroup / wave);
+            // Two sums over a team, or what it puts together.
+            let members = p.members(p.band / step.each, wave);
+            let of_group = if step.each.is_multiple_of(p.width) { step.each / p.width } else { step.each };
+            let read_again = f64::from((p.abreast * of_group).div_ceil(members)) * 2.0;
+            let joined = if p.pieces > 1 { f64::from(p.pieces.div_ceil(members)) } else { 0.0 };
+            let around = AROUND + f64::from(p.width) * OF_A_CHANNEL + (read_again + joined) * OF_A_NUMBER;
+            let around = around * machine.issue;
+            let own = (f64::from(p.turns * p.width) * work + around) * waves / f64::from(simds);
+            let resident = f64::from((RESIDENT / p.workgroup).max(1));
+            let of_launch = workgroups / sections;
+            let rounds = (of_launch / (f64::from(cus) * resident)).ceil();
+            let last = (of_launch / f64::from(cus)).min(resident).max(1.0);
+            let alone = sections * rounds * (own * last + machine.answer(read) + machine.ends);
+            let first = (f64::from(p.turns * p.width) * found + around) * waves / f64::from(simds);
+            let busy = ((passes - 1.0) * first + own) * workgroups / f64::from(cus);
+            let launches = (passes * sections - 1.0) * (machine.launch + machine.ends);
+            (memory.max(l2).max(busy / used.max(0.1)), passes * alone, launches)
+        };
+        let mut best: Option<(f64, Plan)> = None;
+        for width in [8u32, 4, 2, 1].into_iter().filter(|n| dense(*n)) {
+            // Single channels are for those that do not come in twos.
+            if width == 1 && best.is_some() {
+                break;
+            }
+            let mut own: Option<(f64, Plan)> = None;
+            for bands in (1..=groups as u32).filter(|n| (groups as u32).is_multiple_of(*n)) {
+                let band = channels / bands;
+                if !band.is_multiple_of(width) {
+                    continue;
+                }
+                let across = band / width;
+                let fits = |n: &u32| *n >= across && *n >= groups as u32 / bands && *n * width <= 4096;
+                for workgroup in WORKGROUPS.into_iter().filter(fits) {
+                    let abreast = workgroup / across;
+                    // A workgroup's waves have to fit a compute unit.
+                    let waves = (workgroup / wave).div_ceil(simds);
+                    let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().named_vgprs());
+                    let free = registers.saturating_sub(OTHERS + FOR_A_CHANNEL * width);
+                    let most = HELD.min(free) / width;
+                    if most == 0 {
+                        continue;
+                    }
+                    let needed = (step.points as u32).div_ceil(abreast);
+                    // As many points as fit, in pieces of about the same size.
+                    for most in [most, most / 2, most / 4] {
+                        let pieces = needed.div_ceil(most.max(1));
+                        let turns = needed.div_ceil(pieces);
+                        let pieces = needed.div_ceil(turns);
+                        let images = step.outer as u32;
+                        let plan = Plan { width, band, bands, workgroup, abreast, turns, pieces, images };
+                        let (flow, alone, launches) = clocks(&plan);
+                        let time = flow.max(alone) + launches;
+                        let few = step.outer * groups * pieces as usize * LEFT <= MAX_TENSOR_BYTES / 4
+                            && pieces.div_ceil(plan.members(band / step.each, wave)) <= MOST_PIECES;
+                        if few && own.is_none_or(|b| time < b.0) {
+                            own = Some((time, plan));
+                        }
+                    }
+                }
+            }
+            best = match (best, own) {
+                (Some(wider), Some(own)) if own.0 >= NARROWER * wider.0 => Some(wider),
+                (wider, own) => own.or(wider),
+            };
+        }
+        let whole = best?.1;
+        // Sections are as many workgroups' work each.
+        let flow = |p: &Plan| {
+            let (flow, _, launches) = clocks(p);
+            flow + launches
+        };
+        let section = machine.section(step.outer, read, moved).map(|n| Plan { images: n as u32, ..whole });
+        Some(section.filter(|p| whole.pieces > 1 && flow(p) < flow(&whole)).unwrap_or(whole))
+    }
+}
