@@ -1,6 +1,7 @@
 //! Tables of tiles that are better than those that would be chosen.
 
 use super::{Failure, Result};
+use barewave::compile::read_tuning;
 use barewave::kernels::{self, Tuning};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,20 +51,15 @@ impl Tune {
 
     /// The table; an empty one where none was given.
     pub fn read(&self) -> Result<Arc<Tuning>> {
-        let mut tuning = self.table()?;
+        let mut tuning = match &self.tune {
+            Some(path) => read_tuning(path).map_err(|e| Failure::new(e.to_string()))?,
+            None => Tuning::default(),
+        };
         self.winograd.other().into_iter().for_each(|when| tuning.set_winograd(when));
         self.sparse.other().into_iter().for_each(|when| tuning.set_sparse(when));
         if self.xf32 {
             tuning.allow_xf32();
         }
         Ok(Arc::new(tuning))
-    }
-
-    fn table(&self) -> Result<Tuning> {
-        let Some(path) = &self.tune else { return Ok(Tuning::default()) };
-        let wrong = |e: String| Failure::new(format!("{}: {e}", path.display()));
-        let text = barewave::mapped::read_text(path)
-            .map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
-        Tuning::parse(&text).map_err(|e| wrong(e.to_string()))
     }
 }

@@ -11,6 +11,7 @@ pub mod cache;
 mod compiled;
 mod kernel;
 mod support;
+mod table;
 mod together;
 mod weights;
 
@@ -18,6 +19,7 @@ pub use cache::{CacheStats, KernelCache};
 pub use compiled::{Compiled, LoadError};
 pub use kernel::{KernelCode, KernelError, KernelIr, kernel_of};
 pub use support::{Missing, NodeSupport, Support, Verdict};
+pub use table::{TableError, read_tuning};
 
 use crate::graph::drawn;
 use crate::graph::fused::{FusedGraph, Role, Step, StepKind, Tensor, TensorId};

@@ -1,10 +1,11 @@
 //! What a session may ask of the provider.
 
 use crate::error::Error;
-use barewave::compile::KernelCache;
+use barewave::compile::{KernelCache, read_tuning};
+use barewave::kernels::Tuning;
 use barewave::tensor::DType;
 use barewave_isa::Target;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The options of a session.
@@ -16,6 +17,10 @@ pub struct Options {
     pub target: Option<Target>,
     /// What 32-bit floats are computed in; as they are when it is not given.
     pub dtype: Option<DType>,
+    /// Matrix instructions may multiply 32-bit floats by 10 bits of their mantissa.
+    pub xf32: bool,
+    /// The table of tiles.
+    pub tune: Tuning,
     /// Where kernels are kept: a folder, `off` for memory only; the user's folder when it is not given.
     pub cache: Option<String>,
     /// Check every launch on an emulated device.
@@ -38,7 +43,7 @@ pub struct Context {
 }
 
 /// Names of the options, for messages.
-const KNOWN: &str = "device, target, dtype, cache, strict, dump";
+const KNOWN: &str = "device, target, dtype, xf32, tune, cache, strict, dump";
 
 impl Options {
     /// Options from all entries of a session's configuration. onnxruntime puts a provider's own behind `ep.` and its name in
@@ -76,17 +81,22 @@ impl Options {
                 }
             }
             "cache" => self.cache = Some(value.into()),
-            "strict" => {
-                self.strict = match value.to_lowercase().as_str() {
-                    "1" | "true" | "on" => true,
-                    "0" | "false" | "off" => false,
-                    _ => return Err(wrong(format!("`{value}` is neither 1 nor 0"))),
-                }
-            }
+            "strict" => self.strict = switch(value).map_err(wrong)?,
+            "xf32" => self.xf32 = switch(value).map_err(wrong)?,
+            "tune" => self.tune = read_tuning(Path::new(value)).map_err(|e| wrong(e.to_string()))?,
             "dump" => self.dump = Some(value.into()),
             _ => return Err(wrong(format!("there is no such option; there are {KNOWN}"))),
         }
         Ok(())
+    }
+
+    /// How products are computed.
+    pub fn tuning(&self) -> Arc<Tuning> {
+        let mut tuning = self.tune.clone();
+        if self.xf32 {
+            tuning.allow_xf32();
+        }
+        Arc::new(tuning)
     }
 
     /// The kernel cache.
@@ -96,6 +106,15 @@ impl Options {
             Some("off") => KernelCache::in_memory(),
             Some(folder) => KernelCache::in_folder(folder, barewave::compile::cache::DEFAULT_BYTES),
         })
+    }
+}
+
+/// What is on or off.
+fn switch(value: &str) -> Result<bool, String> {
+    match value.to_lowercase().as_str() {
+        "1" | "true" | "on" => Ok(true),
+        "0" | "false" | "off" => Ok(false),
+        _ => Err(format!("`{value}` is neither 1 nor 0")),
     }
 }
 
@@ -121,10 +140,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_of_products_adds_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("tiles.csv");
+        let line = "gfx942,f32,NN,1,49,2048,512,32,64,16,4";
+        std::fs::write(&table, format!("winograd,never\n{line}\n")).unwrap();
+        let key = |name: &str| format!("ep.barewaveexecutionprovider.{name}");
+        let o = parse(&[(&key("xf32"), "1"), (&key("tune"), table.to_str().unwrap())]).unwrap();
+        let text = o.tuning().to_string();
+        assert!(["xf32,allowed", "winograd,never", line].iter().all(|l| text.contains(l)), "{text}");
+        assert_eq!(parse(&[(&key("xf32"), "0")]).unwrap().tuning().to_string(), Tuning::default().to_string());
+        std::fs::write(&table, format!("{line}\nxf32,never\n")).unwrap();
+        let e = parse(&[(&key("tune"), table.to_str().unwrap())]).unwrap_err().to_string();
+        assert!(["`tune`", "tiles.csv: line 2", "'never'"].iter().all(|w| e.contains(w)), "{e}");
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         for (key, value, word) in [
             ("target", "gfx1", "gfx1"),
             ("strict", "perhaps", "perhaps"),
+            ("xf32", "allowed", "`allowed` is neither 1 nor 0"),
+            ("tune", "no/such/table.csv", "cannot read no/such/table.csv"),
             ("dtype", "f8", "none of f32, f16 and bf16"),
             ("devise", "auto", "there are device, target"),
         ] {

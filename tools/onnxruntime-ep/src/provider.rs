@@ -129,7 +129,8 @@ impl Provider {
         if let Some(note) = note {
             self.api.log(self.logger, OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING, &note);
         }
-        let options = barewave::Options { cache: self.cache.clone(), ..barewave::Options::default() };
+        let (cache, tuning) = (self.cache.clone(), self.options.tuning());
+        let options = barewave::Options { cache, tuning, ..barewave::Options::default() };
         let compiler = Compiler::new(device.target(), options);
         self.device.get_or_init(|| device.clone());
         Ok(self.works.get_or_init(|| Works { device, compiler }))

@@ -652,6 +652,44 @@ def test_other_types_of_floats(target, dtype, tolerance):
         assert same(got, want, rtol=tolerance, atol=tolerance), np.abs(got[0] - want[0]).max()
 
 
+def product(rows=1024):
+    """A product that gfx942's matrix instructions multiply."""
+    w = np.random.default_rng(3).standard_normal((512, 512), dtype=np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    return model(nodes, [tensor("x", [rows, 512])], [tensor("y", [rows, 512])], [numpy_helper.from_array(w, "w")])
+
+
+def test_products_of_ten_bits_of_mantissa(tmp_path):
+    """gfx942 takes fewer bits where that is allowed, by option or by table; what is kept of kernels is told apart."""
+    m, folder = product(), str(tmp_path / "cache")
+    judge = cpu(m)
+    feeds = random_feeds(judge)
+    (want,) = judge.run(None, feeds)
+    (tmp_path / "xf32.csv").write_text("xf32,allowed\n")
+    allowed = [{"xf32": True}, {"tune": tmp_path / "xf32.csv"}]
+    far = lambda device, o: np.abs(ours(m, device=device, cache=folder, **o).run(None, feeds)[0] - want).max()  # noqa: E731
+    assert [far("emu:gfx942", o) > 1e-3 for o in [{}, *allowed, {}]] == [False, True, True, False]
+    assert all(1e-3 < far("emu:gfx942", o) < 0.1 and far("emu:gfx90a", o) < 1e-3 for o in allowed)
+
+
+def test_tables_of_tiles(tmp_path):
+    """What a table says is what is compiled, and the answer stays the same."""
+    m = product(64)
+    table = tmp_path / "tiles.csv"
+    table.write_text("gfx1100,f32,NN,1,64,512,512,32,32,16,1\n")
+    judge = cpu(m)
+    feeds = random_feeds(judge)
+    made = []
+    for name, entries in [("plain", {}), ("tuned", {"tune": table})]:
+        s = ours(m, dump=tmp_path / name, **entries)
+        assert same(s.run(None, feeds), judge.run(None, feeds))
+        made.append([(tmp_path / name / f).read_bytes() for f in sorted(os.listdir(tmp_path / name))])
+    assert len(made[0]) == len(made[1]) == 1 and made[0] != made[1]
+    table.write_text("gfx1100,f32,NN,1,64,512\n")
+    with pytest.raises(Exception, match="option `tune` of BarewaveExecutionProvider: .*tiles.csv: line 1: 6 cells"):
+        ours(m, tune=table)
+
+
 @pytest.mark.parametrize(
     "entries, message",
     [
@@ -659,6 +697,7 @@ def test_other_types_of_floats(target, dtype, tolerance):
         ({"device": "cuda"}, "no device 'cuda': use auto, hip, hip:N or emu:TARGET"),
         ({"device": "hip:7"}, "HIP|hip"),
         ({"device": None, "target": "gfx7"}, "option `target` of BarewaveExecutionProvider: unknown target `gfx7`"),
+        ({"tune": "no/such.csv"}, "option `tune` of BarewaveExecutionProvider: cannot read no/such.csv"),
         ({"dtype": "f8"}, "option `dtype` of BarewaveExecutionProvider: `f8`"),
     ],
 )

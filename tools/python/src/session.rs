@@ -3,7 +3,8 @@
 use crate::forms::{Choice, Forms};
 use crate::{RawArray, RawInput, error, work};
 use barewave::codeobj::Abi;
-use barewave::compile::KernelCache;
+use barewave::compile::{KernelCache, read_tuning};
+use barewave::kernels::Tuning;
 use barewave::onnx::{Attribute, Dim, Model, Structure, ValueInfo};
 use barewave::runtime::{Device, Session, open, plan::Port};
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
@@ -169,6 +170,16 @@ fn cache(on: bool) -> Arc<KernelCache> {
     Arc::new(if on { KernelCache::of_user() } else { KernelCache::in_memory() })
 }
 
+/// How products are computed: by a table of tiles if there is one, and by 10 bits of f32's mantissa where that is allowed.
+fn tuning(table: Option<&str>, xf32: bool) -> PyResult<Arc<Tuning>> {
+    let read = |t| read_tuning(Path::new(t)).map_err(|e| error(format!("tune: {e}")));
+    let mut tuning = table.map_or(Ok(Tuning::default()), read)?;
+    if xf32 {
+        tuning.allow_xf32();
+    }
+    Ok(Arc::new(tuning))
+}
+
 /// A model from a file or from bytes.
 fn read(path: Option<&str>, bytes: Option<Vec<u8>>) -> PyResult<Model> {
     match (path, bytes) {
@@ -196,7 +207,8 @@ pub(crate) fn converted(model: Model, dtype: Option<DType>) -> PyResult<Model> {
 #[pymethods]
 impl NativeSession {
     #[new]
-    #[pyo3(signature = (path, bytes, device, strict, cached, dtype))]
+    #[pyo3(signature = (path, bytes, device, strict, cached, dtype, xf32, tune))]
+    #[allow(clippy::too_many_arguments)] // those of the Python half
     fn new(
         py: Python<'_>,
         path: Option<String>,
@@ -205,6 +217,8 @@ impl NativeSession {
         strict: bool,
         cached: bool,
         dtype: Option<String>,
+        xf32: bool,
+        tune: Option<String>,
     ) -> PyResult<NativeSession> {
         work(py, || {
             let is_compiled = match (&path, &bytes) {
@@ -216,8 +230,9 @@ impl NativeSession {
                 (_, b) => b.as_ref().is_some_and(|b| b.starts_with(b"\x7fELF")),
             };
             let computed_in = computed_in(dtype.as_deref())?;
-            if is_compiled && dtype.is_some() {
-                return Err(error("dtype: the model is compiled; compile it with dtype"));
+            let given = [("dtype", dtype.is_some()), ("xf32", xf32), ("tune", tune.is_some())];
+            if let (true, Some((name, _))) = (is_compiled, given.iter().find(|g| g.1)) {
+                return Err(error(format!("{name}: the model is compiled; compile it with {name}")));
             }
             if is_compiled {
                 let compiled = match (path, bytes) {
@@ -242,9 +257,11 @@ impl NativeSession {
                     origin: Origin::default(),
                 });
             }
+            let tuning = tuning(tune.as_deref(), xf32)?;
             let model = read(path.as_deref(), bytes)?;
             let device = open(&device, None, strict).map_err(error)?.device;
-            let compiler = Compiler::new(device.target(), Options { cache: cache(cached), ..Options::default() });
+            let options = Options { cache: cache(cached), tuning, ..Options::default() };
+            let compiler = Compiler::new(device.target(), options);
             let (inputs, outputs) =
                 (model.required_inputs().map(declared).collect(), model.graph.outputs.iter().map(declared).collect());
             let has_default = |v: &&ValueInfo| model.graph.initializers.contains_key(&v.name);
@@ -336,7 +353,8 @@ fn fits(ports: &[Port], views: &[TensorView]) -> bool {
 
 /// Compiles a model. Gives the bytes of the file that `barewave compile` writes, and writes it too: whole or not at all.
 #[pyfunction]
-#[pyo3(signature = (path, bytes, target, dims, cached, output, dtype))]
+#[pyo3(signature = (path, bytes, target, dims, cached, output, dtype, xf32, tune))]
+#[allow(clippy::too_many_arguments)] // those of the Python half
 pub fn compile(
     py: Python<'_>,
     path: Option<String>,
@@ -346,11 +364,14 @@ pub fn compile(
     cached: bool,
     output: Option<String>,
     dtype: Option<String>,
+    xf32: bool,
+    tune: Option<String>,
 ) -> PyResult<Vec<u8>> {
     work(py, || {
+        let tuning = tuning(tune.as_deref(), xf32)?;
         let target = barewave::target(&target).map_err(error)?;
         let model = converted(read(path.as_deref(), bytes)?, computed_in(dtype.as_deref())?)?;
-        let compiler = Compiler::new(target, Options { cache: cache(cached), ..Options::default() });
+        let compiler = Compiler::new(target, Options { cache: cache(cached), tuning, ..Options::default() });
         let shapes = Shapes { dims: dims.into_iter().collect(), ..Shapes::default() };
         let compiled = compiler.compile(&model, &shapes).map_err(error)?;
         let mut out = Vec::new();

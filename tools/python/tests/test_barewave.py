@@ -551,3 +551,53 @@ def test_computing_in_other_types():
             make()
     with pytest.raises(barewave.BarewaveError, match="compile it with dtype"):
         barewave.InferenceSession(code, device="emu:gfx942", dtype="f16")
+
+
+def test_products_of_ten_bits_of_mantissa(tmp_path, monkeypatch):
+    """gfx942 takes fewer bits where that is allowed, by option or by table; what is kept of kernels is told apart."""
+    monkeypatch.setenv("BAREWAVE_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((1024, 512), np.float32), rng.standard_normal((512, 512), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    m = model(nodes, [tensor("x", [1024, 512])], [tensor("y", [1024, 512])], [onnx.numpy_helper.from_array(w, "w")])
+    table = tmp_path / "tiles.csv"
+    table.write_text("xf32,allowed\n")
+    want = x.astype(np.float64) @ w
+    for given, target, least, most in [
+        ({}, "gfx942", 0, 1e-3),
+        ({"xf32": True}, "gfx942", 1e-3, 0.1),
+        ({"tune": table}, "gfx942", 1e-3, 0.1),
+        ({"tune": str(table), "xf32": False}, "gfx90a", 0, 1e-3),
+        ({"xf32": True}, "gfx1100", 0, 1e-3),
+        ({}, "gfx942", 0, 1e-3),
+    ]:
+        (y,) = barewave.InferenceSession(m, device=f"emu:{target}", **given).run(None, {"x": x})
+        code = barewave.compile(m, target, **given)
+        (z,) = barewave.InferenceSession(code, device=f"emu:{target}").run(None, {"x": x})
+        assert (y == z).all() and least <= np.abs(y - want).max() < most, (given, target, np.abs(y - want).max())
+        assert ("xf32" in barewave.disassemble(code)) == (least > 0)
+    for name, value in [("xf32", True), ("tune", table)]:
+        with pytest.raises(barewave.BarewaveError, match=f"{name}: the model is compiled; compile it with {name}"):
+            barewave.InferenceSession(code, device="emu:gfx942", **{name: value})
+
+
+def test_tables_of_tiles(tmp_path):
+    """What a table says is what is compiled; what is none says where."""
+    m = mlp()
+    table = tmp_path / "tiles.csv"
+    table.write_text("gfx1100,f32,NN,1,64,16,8,32,32,8,1\n")
+    plain, tuned = (barewave.compile(m, "gfx1100", dims={"n": 64}, tune=t) for t in (None, table))
+    assert plain != tuned
+    x = np.random.default_rng(2).standard_normal((64, 8), dtype=np.float32)
+    p, q = (barewave.InferenceSession(c, device="emu:gfx1100").run(["p"], {"x": x})[0] for c in (plain, tuned))
+    assert np.allclose(p, q, rtol=1e-5)
+    for text, words in [("gfx1100,f32,NN\n", "line 1: 3 cells"), ("\nxf32,yes\n", "line 2: 'yes' is no way to use xf32")]:
+        table.write_text(text)
+        for make in (barewave.InferenceSession, barewave.compile):
+            with pytest.raises(barewave.BarewaveError, match=f"tune: .*tiles.csv: {words}"):
+                make(m, tune=table)
+    for value, words in [("no/such.csv", "tune: cannot read no/such.csv"), (5, "tune: the path of a table is needed, not int")]:
+        with pytest.raises(barewave.BarewaveError, match=words):
+            barewave.compile(m, tune=value)
+    with pytest.raises(TypeError, match="xf32"):
+        barewave.compile(m, xf32="yes")

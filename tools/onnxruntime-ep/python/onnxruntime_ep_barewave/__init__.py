@@ -21,6 +21,11 @@ Options of the provider, all of them text:
 ``dtype``
     ``f16`` or ``bf16``: what 32-bit floats are computed in; inputs and outputs stay as they are. ``f32``, or nothing: models are
     computed in the types they have.
+``xf32``
+    ``1`` lets matrix instructions multiply 32-bit floats by 10 bits of their mantissa where that is faster (gfx942; other
+    targets multiply all of it).
+``tune``
+    Table of tiles for matrix products and convolutions, as ``barewave bench --tune-out`` writes it.
 ``cache``
     Folder for compiled kernels, or ``off``; the user's cache folder when it is not given.
 ``strict``
@@ -31,6 +36,7 @@ Options of the provider, all of them text:
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -81,6 +87,8 @@ def InferenceSession(
     device: str | None = None,
     target: str | None = None,
     dtype: str | None = None,
+    xf32: bool = False,
+    tune: str | os.PathLike | None = None,
     cache: str | None = None,
     strict: bool = False,
     dump: str | None = None,
@@ -92,10 +100,9 @@ def InferenceSession(
     may be given to one session only, as they get the provider.
     """
     register()
-    given = {"device": device, "target": target, "dtype": dtype, "cache": cache, "dump": dump}
-    options = {k: str(v) for k, v in given.items() if v is not None}
-    if strict:
-        options["strict"] = "1"
+    given = {"device": device, "target": target, "dtype": dtype, "tune": tune, "cache": cache, "dump": dump}
+    options = {k: os.fspath(v) if k == "tune" else str(v) for k, v in given.items() if v is not None}
+    options |= {k: "1" for k, on in [("strict", strict), ("xf32", xf32)] if on}
     found = _devices()
     if not found:
         raise RuntimeError(f"{_NAME} found no device to run on")

@@ -312,7 +312,10 @@ class InferenceSession:
     ``path_or_bytes`` is an ONNX file, its bytes, an ``onnx.ModelProto``, or a file that ``barewave compile`` made.
     ``device`` is ``"auto"`` (a GPU, else the emulated gfx942), ``"hip:N"`` or ``"emu:TARGET"``; ``strict`` checks every
     launch of an emulated device for undefined behaviour; ``cache=False`` keeps compiled kernels out of the user's cache
-    folder; ``dtype`` (``"f16"``, ``"bf16"``) is what 32-bit floats are computed in: inputs and outputs stay what they are. Shapes need not be known: the first run with new ones compiles for them, in milliseconds.
+    folder; ``dtype`` (``"f16"``, ``"bf16"``) is what 32-bit floats are computed in: inputs and outputs stay what they are;
+    ``xf32=True`` lets matrix instructions multiply 32-bit floats by 10 bits of their mantissa where that is faster (gfx942;
+    other targets multiply all of it); ``tune`` is a table of tiles, as ``barewave bench --tune-out`` writes it. Shapes need
+    not be known: the first run with new ones compiles for them, in milliseconds.
     ``sess_options``, ``providers`` and ``provider_options`` are accepted for programs written for onnxruntime; of
     provider options ``device`` counts.
     """
@@ -328,6 +331,8 @@ class InferenceSession:
         strict: bool = False,
         cache: bool = True,
         dtype: str | None = None,
+        xf32: bool = False,
+        tune=None,
     ):
         options = dict(provider_options[0]) if provider_options else {}
         for p in providers or []:
@@ -335,7 +340,7 @@ class InferenceSession:
                 options.update(p[1])
         path, data = _source(path_or_bytes)
         name = device or options.get("device", "auto")
-        self._native = _barewave.NativeSession(path, data, name, strict, cache, dtype)
+        self._native = _barewave.NativeSession(path, data, name, strict, cache, dtype, xf32, _table(tune))
         structures = self._native.structures
         self._structures = {n: s.replace("?", _TYPES[t][1]) if t else s for n, (s, t) in structures.items()}
         self._inputs = [NodeArg._of(d, self._structures) for d in self._native.inputs]
@@ -484,14 +489,25 @@ def compile(
     output=None,
     cache: bool = True,
     dtype: str | None = None,
+    xf32: bool = False,
+    tune=None,
 ) -> bytes:
     """Compiles a model for a target (``gfx942``, ``mi300x``, ``cdna3``) into one code object that also holds its weights.
 
-    ``dims`` gives extents of the model's symbolic dimensions by name, ``dtype`` as :class:`InferenceSession` has it. The bytes are returned, and written to ``output``, whole or not at all.
+    ``dims`` gives extents of the model's symbolic dimensions by name; ``dtype``, ``xf32`` and ``tune`` are as
+    :class:`InferenceSession` has them. The bytes are returned, and written to ``output``, whole or not at all.
     """
     path, data = _source(model)
     file = os.fspath(output) if output is not None else None
-    return bytes(_barewave.compile(path, data, target, list((dims or {}).items()), cache, file, dtype))
+    return bytes(_barewave.compile(path, data, target, list((dims or {}).items()), cache, file, dtype, xf32, _table(tune)))
+
+
+def _table(tune) -> str | None:
+    """The path of a table of tiles."""
+    try:
+        return None if tune is None else os.fsdecode(tune)
+    except TypeError:
+        raise BarewaveError(f"tune: the path of a table is needed, not {type(tune).__name__}") from None
 
 
 def assemble(text: str, target: str) -> bytes:

@@ -30,7 +30,15 @@ class NativeSession:
     device: str
     target: str
     def __init__(
-        self, path: Optional[str], bytes: Optional[bytes], device: str, strict: bool, cached: bool, dtype: Optional[str]
+        self,
+        path: Optional[str],
+        bytes: Optional[bytes],
+        device: str,
+        strict: bool,
+        cached: bool,
+        dtype: Optional[str],
+        xf32: bool,
+        tune: Optional[str],
     ) -> None: ...
     def run(
         self, arrays: list[tuple[str, Union[RawArray, RawTexts]]], lists: dict[str, Optional[int]]
@@ -44,6 +52,8 @@ def compile(
     cached: bool,
     output: Optional[str],
     dtype: Optional[str],
+    xf32: bool,
+    tune: Optional[str],
 ) -> bytes: ...
 def assemble(text: str, target: str) -> bytes: ...
 def disassemble(code: bytes, target: Optional[str], kernel: Optional[str]) -> str: ...
