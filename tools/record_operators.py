@@ -441,6 +441,57 @@ def nothing(folder):
     record(folder, "nothing", nodes, inputs, outputs, weights)
 
 
+def decoding(folder):
+    """What stands around the layers of language models."""
+    cos, sin = (floats(12, 6) for _ in range(2))
+    places = ROOM.integers(0, 12, (3, 2, 4)).astype(np.int64)
+    for name, x, attributes in [
+        ("sections", floats(2, 4, 36), {"mrope_section": [2, 1, 3], "num_heads": 3}),
+        ("interleaved", floats(2, 3, 4, 12), {"mrope_section": [2, 2, 2], "mrope_layout": 1, "interleaved": 1}),
+        ("partly", floats(2, 4, 32), {"mrope_section": [3, 2, 1], "mrope_layout": 1, "num_heads": 2, "rotary_embedding_dim": 12}),
+    ]:
+        node = helper.make_node("MRotaryEmbedding", ["x", "places", "cos", "sin"], ["y"], "rotary", domain="com.microsoft", **attributes)
+        record(folder, f"rotary_of_three_{name}", [node], {"x": x, "places": places}, {"y": F}, {"cos": cos, "sin": sin})
+    node = helper.make_node(
+        "MoEGroupRouter", ["x", "bias"], ["y"], "router", domain="com.microsoft", top_k=4, n_group=4, topk_group=2, group_topk=2
+    )
+    record(folder, "group_router", [node], {"x": floats(2, 3, 16, low=-3, high=3)}, {"y": F}, {"bias": floats(16, low=-0.2, high=0.2)})
+    ids = np.array([[1, 2, 3, 1, 2], [4, 4, 4, 4, 4]], np.int64)
+    nodes = [helper.make_node("NGramRepeatBlock", ["ids", "x"], [f"y{n}"], f"block{n}", domain="com.microsoft", ngram_size=n) for n in (1, 2, 3, 6, 9)]
+    record(folder, "ngrams", nodes, {"ids": ids, "x": floats(2, 6)}, {f"y{n}": F for n in (1, 2, 3, 6, 9)})
+    heads, size = 2, 8
+    q, k, v = (floats(2, 1, heads * size) for _ in range(3))
+    used = (np.arange(6) < 3).astype(np.float32)[:, None]
+    past = {n: floats(2, heads, 6, size) * used for n in ("past_k", "past_v")}
+    flags = np.array([[1, 0, 1, 1], [1, 1, 1, 1]], np.int32)
+    names = ["q", "k", "v", "flags", "", "past_k", "past_v", "had", "", "", "b"]
+    shared = {"num_heads": heads, "past_present_share_buffer": 1}
+    node = helper.make_node("DecoderMaskedMultiHeadAttention", names, ["y", "ks", "vs"], "own", domain="com.microsoft", **shared)
+    inputs = {"q": q, "k": k, "v": v, "flags": flags, "had": np.array([3], np.int32)} | past
+    record(folder, "masked_heads", [node], inputs, {"y": F, "ks": F, "vs": F}, {"b": floats(3 * heads * size)})
+    past = {n: floats(2, heads, 3, size) for n in ("past_k", "past_v")}
+    names = ["q", "past_k", "past_v", "flags"]
+    node = helper.make_node("DecoderMaskedMultiHeadAttention", names, ["y"], "other", domain="com.microsoft", num_heads=heads)
+    record(folder, "masked_heads_crossed", [node], {"q": q, "flags": flags[:, :3]} | past, {"y": F})
+    a, b = (ROOM.integers(-3000, 3000, s).astype(np.int16) for s in ((2, 3, 5), (5, 4)))
+    node = helper.make_node("MatMulInteger16", ["a", "b"], ["y"], "product", domain="com.microsoft")
+    record(folder, "product_of_16_bits", [node], {"a": a, "b": b}, {"y": TensorProto.INT32})
+
+
+def crops(folder):
+    """Parts of images, some of which reach beyond them, one whole and one turned round."""
+    boxes = np.array([[0, 0, 1, 1], [0.2, 0.1, 0.7, 1.3], [-0.4, 0.3, 0.5, 0.9], [0.9, 0.8, 0.1, 0.2]], np.float32)
+    inputs = {"x": floats(2, 3, 5, 6), "boxes": boxes, "images": np.array([1, 0, 1, 0], np.int32)}
+    nodes, weights = [], {}
+    for i, (mode, size, beyond) in enumerate([("bilinear", [4, 3], 0.0), ("nearest", [3, 4], 0.5), ("bilinear", [1, 7], -1.0)]):
+        weights[f"size{i}"] = np.array(size, np.int32)
+        nodes.append(helper.make_node(
+            "CropAndResize", ["x", "boxes", "images", f"size{i}"], [f"y{i}"], f"crop{i}", domain="com.microsoft",
+            mode=mode, extrapolation_value=beyond,
+        ))
+    record(folder, "crops", nodes, inputs, {f"y{i}": F for i in range(3)}, weights)
+
+
 def ties(folder):
     """Sums, products and means of bytes that lie half way between two, with odd zero points."""
     values = np.arange(-128, 128, dtype=np.int8)
@@ -461,7 +512,7 @@ def ties(folder):
 
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts, numbered_experts, further_attention, fused_activations, nothing, ties):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts, numbered_experts, further_attention, fused_activations, nothing, ties, decoding, crops):
         write(folder)
 
 

@@ -256,6 +256,25 @@ fn races_in_lds() {
     two().fails(atomics, &["LDS race at 0x0 with wave 0", "ds_write_b32"]);
 }
 
+/// A counter of 15 that is full makes a wave wait for the oldest of its operations, which are done in order: 15 stores behind one, and it
+/// is done without a wait in front of the barrier. (The static verifier asks for one all the same.)
+#[test]
+fn a_full_counter_waits_for_the_oldest_store() {
+    let exchange = |behind: usize, read: &str| {
+        let others = "ds_write_b32 v1, v0 offset:512\n".repeat(behind);
+        format!("ds_write_b32 v1, v0\n{others}s_barrier\nv_xor_b32_e32 v1, 0x100, v1\nds_read_b32 v2, v1{read}")
+    };
+    for target in ["gfx906", "gfx90a", "gfx942"] {
+        on(target)
+            .waves(2)
+            .passes(&exchange(15, ""))
+            .fails(&exchange(14, ""), &["LDS race at 0x100 with wave 1"])
+            .fails(&exchange(15, " offset:512"), &["LDS race at 0x300 with wave 1"]);
+    }
+    // Here it counts to 63.
+    on("gfx1100").waves(2).fails(&exchange(15, "").replace("0x100", "0x80"), &["LDS race at 0x80 with wave 1"]);
+}
+
 #[test]
 fn races_in_memory() {
     // Each wave writes its own words and reads those of the other.
@@ -304,6 +323,25 @@ fn races_between_workgroups() {
         "{own}\nglobal_store_dword v1, v0, s[8:9] offset:4\nv_mov_b32_e32 v2, 0\nglobal_load_dword v5, v2, s[8:9] offset:4"
     );
     groups().fails(&before, &["memory race at 0x", "global_load_dword v5"]);
+    // A store that is not waited for when others are told: by the wave itself, or behind a barrier by another.
+    let early = after.replacen("s_waitcnt vmcnt(0)\n", "", 1);
+    let read = "\nglobal_load_dword v5, v2, s[8:9] offset:4";
+    groups().fails(
+        &format!("{early}{read}"),
+        &["memory race at 0x", "global_load_dword v5", "wave 0 of workgroup (0, 0, 0)"],
+    );
+    let by_another = |wait: &str| {
+        format!(
+            "s_lshl_b32 s4, s2, 9\nv_add_u32_e32 v1, s4, v1\nglobal_store_dword v1, v0, s[8:9]\n{wait}s_barrier\n\
+             v_readfirstlane_b32 s5, v0\ns_cmp_lg_u32 s5, 0\ns_cbranch_scc1 rest\n{atomic}\n\
+             global_load_dword v5, v2, s[8:9] offset:256\nrest:"
+        )
+    };
+    on("gfx906")
+        .waves(2)
+        .groups(3)
+        .passes(&by_another("s_waitcnt vmcnt(0)\n"))
+        .fails(&by_another(""), &["memory race at 0x", "global_load_dword v5", "wave 1 of workgroup (0, 0, 0)"]);
     // A scalar load is an access like any other.
     let scalar = format!("{own}\nglobal_store_dword v1, v0, s[8:9]\ns_load_dword s5, s[8:9], 0x0");
     groups().fails(&scalar, &["memory race at 0x", "s_load_dword s5"]);

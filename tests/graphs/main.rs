@@ -17,6 +17,7 @@ mod large;
 mod launches;
 mod library;
 mod models;
+mod nothing;
 mod operators;
 mod quantised;
 mod random;

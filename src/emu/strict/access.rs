@@ -28,6 +28,11 @@ fn access_of(f: &Facts) -> Access {
     }
 }
 
+/// Whether other workgroups can learn by an instruction what its own has done.
+pub fn releases(f: &Facts) -> bool {
+    f.info.pipe != Pipe::Lds && access_of(f) == Access::Atomic
+}
+
 impl Checker {
     /// Checks what an instruction does to memory and queues it on its counters.
     pub fn memory(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, d: &mut Defined) -> Result<(), Problem> {
@@ -35,6 +40,13 @@ impl Checker {
         let access = access_of(f);
         let dma = uop.access.flags & flags::TO_LDS != 0 && !matches!(uop.access.space, Space::Lds { .. });
         let actor = self.actor(w, l);
+        let flags = f.info.flags;
+        if self.releases && f.info.pipe != Pipe::Lds && (flags.has(Flags::STORE) || flags.has(Flags::ATOMIC)) {
+            self.settle(&actor, w.index as usize, l);
+            if access == Access::Atomic {
+                self.tell_of_stores(&actor, w.index as usize, l);
+            }
+        }
         match uop.access.space {
             Space::Lds { .. } if f.gds => {}
             Space::Lds { second } => {
@@ -101,7 +113,7 @@ impl Checker {
                     {
                         return Err(problem(FaultKind::UninitialisedRead { space: "memory", addr }));
                     }
-                    if self.keeps_stores
+                    if (self.keeps_stores || self.releases && access == Access::Write)
                         && let Some(at) = l.memory.offset_of(addr)
                     {
                         touched.push(Touched { lds: false, at, size: size as u64, access });
@@ -119,6 +131,29 @@ impl Checker {
         }
         self.queue(w, l, uop, f, touched, dma);
         Ok(())
+    }
+
+    /// Others may be told now of what a wave has stored: what it has not waited for, they must not use.
+    pub fn tell_of_stores(&mut self, a: &Actor, wave: usize, l: &Launch) {
+        let Some(shadow) = l.shadow else { return };
+        for p in &mut self.waves[wave].issued.pending {
+            for t in p.touched.iter().filter(|t| !t.lds && t.access == Access::Write) {
+                shadow.tell(a, t.at, t.size, true);
+                p.told = true;
+            }
+        }
+    }
+
+    /// What a wave has waited for by now, and its workgroup before the last barrier, a store or an atomic may tell others of.
+    fn settle(&mut self, a: &Actor, wave: usize, l: &Launch) {
+        let own = take(&mut self.waves[wave].issued.settled).into_iter().map(|t| (a.wave, t));
+        for (wave, touched) in own.chain(take(&mut self.settled)) {
+            for t in touched.iter().filter(|t| !t.lds) {
+                if let Some(shadow) = l.shadow {
+                    shadow.tell(&Actor { wave, ..*a }, t.at, t.size, false);
+                }
+            }
+        }
     }
 
     /// How many of the first pieces lie behind one another in an allocation: at least one.
@@ -190,6 +225,7 @@ impl Checker {
                 name: f.info.name,
                 touched,
                 dma,
+                told: false,
             };
             self.waves[w.index as usize].issued.push(l.machine.target, pending);
         }

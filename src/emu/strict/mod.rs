@@ -8,7 +8,7 @@
 //! * what clauses are made of ([`clauses`]),
 //! * bounds, alignment and initialisation of memory and LDS ([`access`]),
 //! * races between waves ([`race`]). An operation that is still outstanding when its wave reaches a barrier counts as
-//!   happening after it.
+//!   happening after it, and what others acquire says nothing of a store that was not waited for when they could be told.
 //! * At a barrier all lanes that were launched are active.
 
 mod access;
@@ -36,7 +36,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use waits::{Issued, Needs, Reach};
+use waits::{Issued, Needs, Reach, Touches};
 
 /// Why a check failed, and the lane.
 type Problem = (FaultKind, Option<u32>);
@@ -79,6 +79,10 @@ pub struct Checker {
     polled: Vec<(u64, u64)>,
     /// Waves of a workgroup may use several caches: memory operations must be done before a barrier orders them.
     keeps_stores: bool,
+    /// The kernel can tell other workgroups what it has done: it has atomics in memory, or stores past the caches.
+    releases: bool,
+    /// Stores that waves have waited for before a barrier, after others could be told of them: wave, and what it touched.
+    settled: Vec<(u64, Touches)>,
     vgprs: u32,
     agprs: u32,
     /// The operation that is left out.
@@ -118,6 +122,8 @@ impl Checker {
             acquired: 0,
             polled: Vec::new(),
             keeps_stores: waves > 1 && d.splits_workgroups(l.machine.family),
+            settled: Vec::new(),
+            releases: l.program.facts().iter().flatten().any(access::releases),
             vgprs,
             agprs,
             without: l.options.without.and_then(|a| l.program.code.index_of(l.entry - l.kernel.entry + a)),
@@ -129,6 +135,7 @@ impl Checker {
         self.lds.clear(l.lds_size as u64);
         self.written.fill(0);
         self.saved.clear();
+        self.settled.clear();
         self.look_again(l);
         self.first = id * waves.len() as u64;
         (self.barrier, self.acquired) = (0, 0);
@@ -179,6 +186,7 @@ impl Checker {
     pub fn barrier(&mut self, l: &Launch) {
         self.barrier = l.state.clock.tick();
         let waves = self.waves.len() as u32;
+        let mut told = Vec::new();
         for (n, s) in self.waves.iter().enumerate() {
             let actor = Actor {
                 wave: self.first + n as u64,
@@ -190,9 +198,18 @@ impl Checker {
             };
             for t in s.issued.pending.iter().flat_map(|p| &p.touched) {
                 let shadow = if t.lds { Some(&self.lds) } else { l.shadow };
-                if let Some(shadow) = shadow {
+                if let (Some(shadow), true) = (shadow, t.lds || self.keeps_stores) {
                     shadow.note(&actor, t.access, t.at, t.size);
                 }
+            }
+            told.push(actor);
+        }
+        if self.releases {
+            // Any wave may tell of what was done before the barrier.
+            for (n, actor) in told.iter().enumerate() {
+                self.tell_of_stores(actor, n, l);
+                let settled = std::mem::take(&mut self.waves[n].issued.settled);
+                self.settled.extend(settled.into_iter().map(|t| (actor.wave, t)));
             }
         }
     }

@@ -10,7 +10,10 @@
 //! * B's workgroup has *acquired* since t: by an atomic, by a load past the caches that meets another workgroup's atomic,
 //!   by dropping caches that the device shares, or at a global wave sync resource.
 //!
-//! What A released is not followed, and a record that gives way to a newer one is forgotten: some races go unseen, but
+//! A store that its wave has not waited for when it, or another wave behind a barrier, could tell others of it by an atomic is
+//! *unreleased* until it has waited and stores again, or does an atomic: what other workgroups acquire meanwhile says nothing of it.
+//!
+//! What A released otherwise is not followed, and a record that gives way to a newer one is forgotten: some races go unseen, but
 //! there is none where one is reported. Atomics do not race with each other; nor with loads, since compilers begin loops
 //! around compare-and-swap with a plain one; nor, between workgroups, with stores, since one that releases a lock looks
 //! like any other. But an access that is still *outstanding* when its wave passes a barrier is meant to be over: it races
@@ -50,6 +53,8 @@ enum Whose {
     Group,
     /// Several of several workgroups.
     Any,
+    /// The wave itself, which had not waited for it when others could be told.
+    Unreleased,
 }
 
 /// An access that was made.
@@ -80,7 +85,8 @@ impl Record {
             whose: match v >> 4 & 3 {
                 0 => Whose::One,
                 1 => Whose::Group,
-                _ => Whose::Any,
+                2 => Whose::Any,
+                _ => Whose::Unreleased,
             },
             time: (v >> 8) as u32 & END_OF_TIME,
             atomic: v >> 6 & 1 == 1,
@@ -123,9 +129,9 @@ impl Actor {
     /// Whether what the record speaks of happened before now.
     #[inline]
     fn follows(&self, r: Record) -> bool {
-        r.time < self.acquired
+        r.whose != Whose::Unreleased && r.time < self.acquired
             || match r.whose {
-                Whose::One => r.wave == self.me() || (self.beside(r.wave) && r.time < self.barrier),
+                Whose::One | Whose::Unreleased => r.wave == self.me() || (self.beside(r.wave) && r.time < self.barrier),
                 Whose::Group => self.beside(r.wave) && r.time < self.barrier,
                 Whose::Any => false,
             }
@@ -210,7 +216,7 @@ impl Cell {
         }
         let race = |r: Record| match r.whose {
             _ if r.bytes & bytes == 0 || a.follows(r) => Ok(()),
-            Whose::One => Err(Race { wave: Some(r.wave) }),
+            Whose::One | Whose::Unreleased => Err(Race { wave: Some(r.wave) }),
             _ => Err(Race { wave: None }),
         };
         let update = |cell: &AtomicU64, atomic: bool| {
@@ -270,6 +276,21 @@ impl Cell {
             _ => a.beside_others(old, bytes, access == Access::Atomic),
         };
         cell.store(Record { outstanding: true, ..new }.pack(), Ordering::SeqCst);
+    }
+}
+
+impl Cell {
+    /// Says of a store of the wave's own, if the cell still has it, whether others could be told of it too early.
+    fn tell(&self, a: &Actor, bytes: u8, early: bool) {
+        let [write, _] = &self.0;
+        let whose = if early { Whose::Unreleased } else { Whose::One };
+        let told = |v: u64| {
+            let r = Record::unpack(v);
+            let own = matches!(r.whose, Whose::One | Whose::Unreleased) && r.wave == a.me();
+            (own && !r.atomic && r.bytes & bytes != 0).then(|| Record { whose, ..r }.pack())
+        };
+        // Where another wave has stored meanwhile, there is nothing to say.
+        let _ = write.fetch_update(Ordering::SeqCst, Ordering::SeqCst, told);
     }
 }
 
@@ -358,6 +379,11 @@ impl Shadow {
     pub fn note(&self, a: &Actor, access: Access, at: u64, size: u64) {
         self.populate(at, size);
         self.cells(at, size).for_each(|(_, cell, bytes)| cell.note(a, access, bytes));
+    }
+
+    /// Notes that a wave has not waited for a store when others could be told of it, or that it has waited now.
+    pub fn tell(&self, a: &Actor, at: u64, size: u64, early: bool) {
+        self.cells(at, size).for_each(|(_, cell, bytes)| cell.tell(a, bytes, early));
     }
 
     /// Forgets everything about the first bytes.
@@ -452,6 +478,26 @@ mod tests {
                 !s.meets_atomic(&Actor { acquired: 4, ..actor(2, 4) }, 32, 4) && !s.meets_atomic(&actor(1, 4), 32, 4)
             );
         }
+    }
+
+    #[test]
+    fn stores_that_are_not_waited_for_are_not_acquired() {
+        let s = Shadow::new(64, true).unwrap();
+        let acquired = Actor { acquired: 5, ..actor(2, 5) };
+        access(&s, &actor(0, 1), Write, 0, 8).unwrap();
+        access(&s, &actor(0, 1), Atomic, 32, 4).unwrap();
+        for at in [0, 32] {
+            s.tell(&actor(0, 2), at, 8, true);
+        }
+        assert_eq!(access(&s, &acquired, Read, 4, 4), Err((4, Race { wave: Some(0) })));
+        access(&s, &acquired, Atomic, 32, 4).unwrap();
+        access(&s, &after_barrier(1, 2), Read, 0, 4).unwrap();
+        s.tell(&actor(0, 3), 0, 8, false);
+        access(&s, &acquired, Read, 4, 4).unwrap();
+        // Another's store is not the wave's.
+        access(&s, &actor(3, 6), Write, 16, 4).unwrap();
+        s.tell(&actor(0, 7), 16, 4, true);
+        access(&s, &Actor { acquired: 8, ..actor(1, 8) }, Read, 16, 4).unwrap();
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct Pending {
     pub touched: Touches,
     /// It is a load from memory to LDS, whose bytes are there only after a wait.
     pub dma: bool,
+    /// Others could be told of it before it was waited for.
+    pub told: bool,
 }
 
 impl Pending {
@@ -106,6 +108,8 @@ impl Needs {
 #[derive(Default)]
 pub struct Issued {
     pub pending: VecDeque<Pending>,
+    /// What operations touch that have been waited for, of those that others could be told of before.
+    pub settled: Vec<Touches>,
     /// Registers that they fill, and perhaps others.
     filling: RegSet,
     /// Wait states that have gone by.
@@ -159,9 +163,13 @@ impl Issued {
                 let queued = self.pending.iter().filter(|p| p.counter == counter).count();
                 let in_order = self.pending.iter().filter(|p| p.counter == counter).all(|p| p.in_order);
                 let mut done = if n == 0 || in_order { queued.saturating_sub(n as usize) } else { 0 };
-                self.pending.retain(|p| {
+                let settled = &mut self.settled;
+                self.pending.retain_mut(|p| {
                     let drop = p.counter == counter && done > 0;
                     done -= usize::from(drop);
+                    if drop && p.told {
+                        settled.push(std::mem::take(&mut p.touched));
+                    }
                     !drop
                 });
             }
@@ -201,7 +209,8 @@ impl Issued {
             && queued.clone().count() >= most
             && queued.all(|(_, q)| q.in_order)
         {
-            self.pending.remove(oldest);
+            let done = self.pending.remove(oldest);
+            self.settled.extend(done.filter(|p| p.told).map(|p| p.touched));
         }
         for fill in &p.fills {
             self.filling.insert(*fill);

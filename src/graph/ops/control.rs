@@ -182,6 +182,19 @@ pub(crate) fn nothing_collected(declared: &ValueInfo) -> Res<HostTensor> {
     Ok(HostTensor::from_f64(dtype, &shape, &[]))
 }
 
+/// What a Scan collects in no round, along an axis. onnxruntime refuses such a Scan; ONNX says what it is where its body declares all
+/// extents of a slice.
+fn nothing_scanned(cx: &Lowering<'_>, declared: &ValueInfo, axis: i64) -> Res<HostTensor> {
+    let extent = |d: &Dim| if let Dim::Known(n) = d { Some(*n) } else { None };
+    let slice: Option<Vec<usize>> = declared.shape.as_ref().and_then(|s| s.iter().map(extent).collect());
+    let (Some(dtype), Some(mut shape)) = (declared.dtype, slice) else {
+        let what = "it runs no round, and type and extents of what it collects are not declared in its body";
+        return Err(Reason::Value(what.into()));
+    };
+    shape.insert(cx.axis(axis, shape.len() + 1)?, 0);
+    Ok(HostTensor::from_f64(dtype, &shape, &[]))
+}
+
 fn known_flag(value: &Value) -> Option<bool> {
     match value {
         Value::Const(t) => t.scalar_f64().map(|x| x != 0.0),
@@ -318,7 +331,9 @@ pub(super) fn scan(cx: &mut Lowering<'_>) -> Res<()> {
         finals.iter_mut().zip(carried).for_each(|(list, v)| list.push(v));
         for (i, mut list) in collected.into_iter().enumerate() {
             if list.is_empty() {
-                return Err(Reason::Value("it runs no round".into()));
+                let Some(Attribute::Graph(graph)) = cx.attribute("body") else { return Err(Reason::MissingInput(0)) };
+                all[i].push(Value::Const(nothing_scanned(cx, &graph.outputs[states + i], out_axes[i])?));
+                continue;
             }
             if out_directions[i] != 0 {
                 list.reverse();

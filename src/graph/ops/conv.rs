@@ -118,10 +118,8 @@ impl Frame {
     /// How many windows there are along dimension `d`; with `ceil` one that the input ends in counts too.
     pub(super) fn places(&self, d: usize, input: &Dim, ceil: bool) -> Res<Dim> {
         let stride = Dim::from(self.strides[d]);
-        let (begin, end) = match (&self.pads, input.known()) {
-            (None, None) => return Ok(input.quotient_up(&stride)),
-            (_, n) => self.pads(d, n.unwrap_or(0)),
-        };
+        let Some((begin, end)) = &self.pads else { return Ok(input.quotient_up(&stride)) };
+        let (begin, end) = (begin[d], end[d]);
         let padded = input + &Dim::from(begin.saturating_add(end));
         let room = &padded - &Dim::from(self.reach(d));
         // Where one may end behind the input, it may also be larger.

@@ -53,6 +53,12 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     }
     let mut pad_end = [0; 3];
     pad_end[..spatial].copy_from_slice(&end);
+    if cx.opset() < 19 && cx.int("ceil_mode", 0)? == 0 {
+        // What such a window has beyond the padding counts as padding, as in onnxruntime.
+        for d in 0..spatial {
+            pad_end[d] = pad_end[d].max(frame.reach(d).saturating_sub(shape[2 + d] + begin[d]));
+        }
+    }
     let op = match how {
         How::Max => PoolOp::Max,
         How::Average if cx.int("count_include_pad", 0)? != 0 => PoolOp::AverageIncludePad { pad_end },

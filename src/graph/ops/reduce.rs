@@ -203,8 +203,9 @@ pub(super) fn sum(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn mean(cx: &mut Lowering<'_>) -> Res<()> {
+    // The mean of nothing is 0, as in onnxruntime; ONNX leaves it open.
     let divided = |e: &mut Expr, v: Val, n: usize| {
-        let n = e.constant(e.type_of(v), n as f64);
+        let n = e.constant(e.type_of(v), n.max(1) as f64);
         e.binary(Binary::Div, v, n)
     };
     let dtype = cx.dtype(cx.input(0)?);

@@ -6,6 +6,7 @@ use super::{Attribute, Body};
 pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
     Some(match op {
         "Attention" => attention,
+        "DecoderMaskedMultiHeadAttention" => multi_head_of_one,
         "GroupQueryAttention" => group_query,
         "QAttention" => quantized_attention,
         "MultiHeadAttention" => multi_head,
@@ -43,6 +44,72 @@ fn multi_head(b: &mut Body<'_>) {
     write_heads(b, [q, k, v], &bias, [&padding, &added, &past_k, &past_v], outputs);
 }
 
+/// The same of one query a sequence, with operands in another order. Keys and values are of another sequence, whose heads are apart, or
+/// there are caches with room, which the new ones go into behind so many; those of beams are another operator.
+fn multi_head_of_one(b: &mut Body<'_>) {
+    let [q, k, v, padding, added, past_k, past_v, had, bias] =
+        [0, 1, 2, 3, 4, 5, 6, 7, 10].map(|i| b.input(i).to_string());
+    if b.int("past_present_share_buffer", 0) == 0 {
+        let outputs: Vec<String> = b.node.outputs.iter().take(3).cloned().collect();
+        return write_heads(b, [q, k, v], &bias, [&padding, &added, &past_k, &past_v], outputs);
+    }
+    let (heads, one) = (b.int("num_heads", 1), b.ints(&[1]));
+    let new = if k.is_empty() { packed(b, &q, 3).try_into().unwrap_or_default() } else { [q, k, v] };
+    let apart = b.ints(&[0, 0, heads, -1]);
+    let [q, k, v] = with_bias(b, new, &bias).map(|x| {
+        let x = b.op("Reshape", &[&x, &apart]);
+        turned(b, &x)
+    });
+    let had = b.with("Cast", &[&had], &[("to", Attribute::Int(7))]);
+    let had = b.op("Reshape", &[&had, &one]);
+    let batch = extent(b, &q, 0);
+    let each = b.op("Expand", &[&had, &batch]);
+    let [all_k, all_v] = [(past_k, k), (past_v, v)]
+        .map(|(past, new)| b.with("TensorScatter", &[&past, &new, &each], &[("axis", Attribute::Int(2))]));
+    // Keys behind the new one are nobody's; a mask and a bias end with it.
+    let room = extent(b, &all_k, 2);
+    let keys = numbers(b, &room);
+    let seen = b.op("LessOrEqual", &[&keys, &had]);
+    let (zero, never) = (b.number(0.0), b.number(f32::NEG_INFINITY));
+    let mut mask = b.op("Where", &[&seen, &zero, &never]);
+    let to_room = |b: &mut Body<'_>, x: &str, rank: usize| {
+        let ends = extent(b, x, rank as i64 - 1);
+        let more = b.op("Sub", &[&room, &ends]);
+        let before = b.ints(&vec![0; 2 * rank - 1]);
+        let pads = b.with("Concat", &[&before, &more], &[("axis", Attribute::Int(0))]);
+        b.op("Pad", &[x, &pads])
+    };
+    let low = b.float("mask_filter_value", -10000.0);
+    if !padding.is_empty() {
+        let flags = to_room(b, &padding, 2);
+        let flags = b.with("Cast", &[&flags], &[("to", Attribute::Int(9))]);
+        let low = b.number(low);
+        let hidden = b.op("Where", &[&flags, &zero, &low]);
+        let axes = b.ints(&[1, 2]);
+        let hidden = b.op("Unsqueeze", &[&hidden, &axes]);
+        mask = b.op("Add", &[&mask, &hidden]);
+    }
+    mask = b.op("CastLike", &[&mask, &q]);
+    if !added.is_empty() {
+        let added = to_room(b, &added, 4);
+        mask = b.op("Add", &[&mask, &added]);
+    } else if padding.is_empty() {
+        let axes = b.ints(&[0, 1, 2]);
+        mask = b.op("Unsqueeze", &[&mask, &axes]);
+    }
+    let list: Vec<(&str, Attribute)> = scale(b).into_iter().collect();
+    let y = b.with("Attention", &[&q, &all_k, &all_v, &mask], &list);
+    let y = turned(b, &y);
+    let flat = b.ints(&[0, 0, -1]);
+    let y = b.op("Reshape", &[&y, &flat]);
+    [y, all_k, all_v].iter().enumerate().for_each(|(i, value)| b.set(i, value));
+}
+
+/// The second and the third of four dimensions change places.
+fn turned(b: &mut Body<'_>, x: &str) -> String {
+    b.with("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))])
+}
+
 /// The same of other operands, without a past.
 fn heads_of(b: &mut Body<'_>, qkv: [String; 3], bias: &str, [padding, added]: [&str; 2]) -> String {
     let y = b.fresh();
@@ -63,26 +130,30 @@ fn write_heads(
     } else if v.is_empty() {
         [k, v] = packed(b, &k, 2).try_into().unwrap_or_default();
     }
-    if !bias.is_empty() {
-        // Values may be wider or narrower than queries and keys, which have one width.
-        let (none, all) = (b.ints(&[0]), b.ints(&[i64::MAX]));
-        let width = extent(b, &q, 2);
-        let keys_end = b.op("Add", &[&width, &width]);
-        let mut biased = |x: &str, from: &str, to: &str| {
-            let part = b.op("Slice", &[bias, from, to]);
-            // Keys and values that come with their heads apart have theirs already.
-            b.op("barewave:HeadBias", &[x, &part])
-        };
-        q = biased(&q, &none, &width);
-        k = biased(&k, &width, &keys_end);
-        v = biased(&v, &keys_end, &all);
-    }
+    [q, k, v] = with_bias(b, [q, k, v], bias);
     let heads = b.int("num_heads", 1);
     let mask = masked(b, [&k, past_k], padding, added);
     let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
     list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
     list.extend(scale(b));
     b.push("Attention", &[&q, &k, &v, &mask, past_k, past_v], outputs, &list);
+}
+
+/// Queries, keys and values with a bias for all of them in one vector, if there is one.
+fn with_bias(b: &mut Body<'_>, [q, k, v]: [String; 3], bias: &str) -> [String; 3] {
+    if bias.is_empty() {
+        return [q, k, v];
+    }
+    // Values may be wider or narrower than queries and keys, which have one width.
+    let (none, all) = (b.ints(&[0]), b.ints(&[i64::MAX]));
+    let width = extent(b, &q, 2);
+    let keys_end = b.op("Add", &[&width, &width]);
+    let mut biased = |x: &str, from: &str, to: &str| {
+        let part = b.op("Slice", &[bias, from, to]);
+        // Keys and values that come with their heads apart have theirs already.
+        b.op("barewave:HeadBias", &[x, &part])
+    };
+    [biased(&q, &none, &width), biased(&k, &width, &keys_end), biased(&v, &keys_end, &all)]
 }
 
 /// The parts of `[batch, length, heads, parts, size]`, each `[batch, length, heads * size]`.
@@ -286,7 +357,6 @@ fn group_query(b: &mut Body<'_>) {
         let shape = b.ints(&[0, 0, n, -1]);
         b.op("Reshape", &[x, &shape])
     };
-    let turned = |b: &mut Body<'_>, x: &str| b.with("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
     let parts = if k.is_empty() {
         let whole = split(b, &q, heads + 2 * shared);
         let sizes = b.ints(&[heads, shared, shared]);

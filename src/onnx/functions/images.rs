@@ -13,6 +13,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
             0 => same(b, "QLinearConv"),
             _ => turned(b, "QLinearConv"),
         },
+        "CropAndResize" => crop_and_resize,
         "GroupNorm" => |b| {
             let x = b.input(0).to_string();
             group_norm(b, &x);
@@ -87,4 +88,76 @@ fn skip_group_norm(b: &mut Body<'_>) {
     }
     group_norm(b, &sum);
     b.set(1, &sum);
+}
+
+/// Parts of images, each brought to one size. A box is first row, first column, last row and last column, as shares of the image's extent less one; the
+/// corners of both are at the same places. What is outside of the image has one value.
+fn crop_and_resize(b: &mut Body<'_>) {
+    let [x, boxes, images, size] = [0, 1, 2, 3].map(|i| b.input(i).to_string());
+    let nearest = match b.text("mode").unwrap_or("bilinear") {
+        "bilinear" => false,
+        "nearest" => true,
+        _ => return b.refuse("mode"),
+    };
+    let beyond = b.float("extrapolation_value", 0.0);
+    let chosen = b.op("Gather", &[&x, &images]);
+    let wide = |b: &mut Body<'_>, v: &str| b.with("Cast", &[v], &[("to", Attribute::Int(1))]);
+    let boxes = wide(b, &boxes);
+    let edges = b.many("Split", &[&boxes], 4, &[("axis", Attribute::Int(1)), ("num_outputs", Attribute::Int(4))]);
+    let [zero, half, one, two] = [0.0, 0.5, 1.0, 2.0].map(|v| b.number(v));
+    let sizes = b.many("Split", &[&size], 2, &[("num_outputs", Attribute::Int(2))]);
+    // Of rows, then of columns: places in the image, [boxes, places], whether they are inside, and what GridSample calls them.
+    let [(rows, row_inside), (columns, column_inside)] = [0, 1].map(|d| {
+        let extent = b.with("Shape", &[&x], &[("start", Attribute::Int(2 + d)), ("end", Attribute::Int(3 + d))]);
+        let extent = wide(b, &extent);
+        let last = b.op("Sub", &[&extent, &one]);
+        let d = d as usize;
+        let [from, to] = [d, d + 2].map(|i| b.op("Mul", &[&edges[i], &last]));
+        let scalar = b.ints(&[]);
+        let count = b.op("Reshape", &[&sizes[d], &scalar]);
+        let count = wide(b, &count);
+        let steps = b.op("Sub", &[&count, &one]);
+        let most = b.op("Max", &[&steps, &one]);
+        let length = b.op("Sub", &[&to, &from]);
+        let step = b.op("Div", &[&length, &most]);
+        let numbers = b.op("Range", &[&zero, &count, &one]);
+        let way = b.op("Mul", &[&numbers, &step]);
+        let along = b.op("Add", &[&from, &way]);
+        // One place alone is the middle.
+        let middle = b.op("Add", &[&from, &to]);
+        let middle = b.op("Mul", &[&middle, &half]);
+        let alone = b.op("Equal", &[&steps, &zero]);
+        let mut at = b.op("Where", &[&alone, &middle, &along]);
+        let (not_before, not_behind) = (b.op("GreaterOrEqual", &[&at, &zero]), b.op("LessOrEqual", &[&at, &last]));
+        let inside = b.op("And", &[&not_before, &not_behind]);
+        if nearest {
+            at = b.op("Add", &[&at, &half]);
+            at = b.op("Floor", &[&at]);
+        }
+        let span = b.op("Max", &[&last, &one]);
+        let at = b.op("Mul", &[&at, &two]);
+        let at = b.op("Div", &[&at, &span]);
+        (b.op("Sub", &[&at, &one]), inside)
+    });
+    let [across, down, apart] = [1, 2, 3].map(|axis| b.ints(&[axis]));
+    let [rows, row_inside] = [rows, row_inside].map(|v| b.op("Unsqueeze", &[&v, &down]));
+    let [columns, column_inside] = [columns, column_inside].map(|v| b.op("Unsqueeze", &[&v, &across]));
+    let none = b.op("Mul", &[&rows, &zero]);
+    let columns = b.op("Add", &[&columns, &none]);
+    let none = b.op("Mul", &[&columns, &zero]);
+    let rows = b.op("Add", &[&rows, &none]);
+    let [columns, rows] = [columns, rows].map(|v| b.op("Unsqueeze", &[&v, &apart]));
+    let grid = b.with("Concat", &[&columns, &rows], &[("axis", Attribute::Int(3))]);
+    let list = [
+        ("mode", Attribute::Text(if nearest { "nearest" } else { "linear" }.into())),
+        ("padding_mode", Attribute::Text("border".into())),
+        ("align_corners", Attribute::Int(1)),
+    ];
+    let y = b.with("GridSample", &[&chosen, &grid], &list);
+    let inside = b.op("And", &[&row_inside, &column_inside]);
+    let inside = b.op("Unsqueeze", &[&inside, &across]);
+    let beyond = b.number(beyond);
+    let beyond = b.op("CastLike", &[&beyond, &y]);
+    let y = b.op("Where", &[&inside, &y, &beyond]);
+    b.set(0, &y);
 }

@@ -1,7 +1,7 @@
 //! Operators that onnxruntime's optimiser and exporters write, in its domain `com.microsoft`.
 
 use super::quantized::{dequantized_by, same};
-use super::{Attribute, Body, attention, contributed, experts, images};
+use super::{Attribute, Body, attention, contributed, decoding, experts, images};
 
 /// Operators that onnxruntime knows in ONNX's own domain.
 pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
@@ -65,6 +65,15 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "QEmbedLayerNormalization" => embed_norm,
         "CDist" => distances,
         "Trilu" => |b| same(b, "Trilu"),
+        "SampleOp" => |b| same(b, "Identity"),
+        "MatMulInteger16" => |b| {
+            let factors = [0, 1].map(|i| {
+                let x = b.input(i).to_string();
+                b.with("Cast", &[&x], &[("to", Attribute::Int(6))])
+            });
+            let y = b.op("MatMul", &[&factors[0], &factors[1]]);
+            b.set(0, &y);
+        },
         "Unique" => unique,
         "GatherND" => |b| same(b, "GatherND"),
         "GridSample" => |b| same(b, "GridSample"),
@@ -85,7 +94,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
             b.set(0, &y);
         },
         _ => {
-            let others = [attention::body, contributed::body, images::body, experts::body];
+            let others = [attention::body, contributed::body, decoding::body, images::body, experts::body];
             return others.into_iter().find_map(|body| body(op));
         }
     })

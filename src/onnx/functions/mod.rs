@@ -6,6 +6,7 @@
 
 mod attention;
 mod contributed;
+mod decoding;
 mod experts;
 mod flex;
 mod images;

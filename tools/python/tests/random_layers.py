@@ -304,3 +304,61 @@ def contributed_attention(c):
         return c.op(op, inputs, outputs=3, num_heads=heads * group, kv_num_heads=heads, do_rotary=int(rotary), local_window_size=c.pick(None, 2, 4),
                     softcap=c.pick(None, 3.0), scale=c.pick(None, 0.4))
     c.op(op, [x(b, 1, h), x(b, 1, h), x(b, 1, h)], num_heads=heads)
+
+
+@family
+def contributed_decoding(c):
+    """What stands around the layers of language models, and parts of images."""
+    c.domain = "com.microsoft"
+    op = c.pick("MRotaryEmbedding", "MoEGroupRouter", "NGramRepeatBlock", "DecoderMaskedMultiHeadAttention", "CropAndResize", "MatMulInteger16", "SampleOp")
+    b, s, heads = c.between(1, 3), c.between(1, 6), c.between(1, 3)
+    if op == "MRotaryEmbedding":
+        interleaved = c.coin()
+        sections = [c.between(1, 4) for _ in range(3)]
+        if interleaved:
+            sections = [max(sections), min(sections), min(sections)]
+        half = sum(sections)
+        d = 2 * half + c.pick(0, 2)
+        partly = d > 2 * half
+        flat = c.coin() or partly
+        attributes = dict(num_heads=heads, rotary_embedding_dim=2 * half) if partly else dict(num_heads=heads if c.coin() else None)
+        places = c.input(c.array([3, b, s], I64, 0, 8))
+        x = c.floats(b, s, heads * d) if flat else c.floats(b, heads, s, d)
+        return c.op(op, [x, places, c.floats(9, half, low=-1, high=1), c.floats(9, half, low=-1, high=1)], mrope_section=sections,
+                    mrope_layout=int(interleaved), interleaved=c.between(0, 1), **attributes)
+    if op == "MoEGroupRouter":
+        groups, size = c.between(1, 4), c.between(1, 5)
+        taken = c.between(1, groups)
+        logits = c.floats(b, s, groups * size) if c.coin() else c.floats(s, groups * size)
+        return c.op(op, [logits, c.floats(groups * size, low=-0.3, high=0.3)], top_k=c.between(1, taken * size), n_group=groups, topk_group=taken,
+                    group_topk=c.between(1, size), router_sentinel=c.pick(None, -50.0))
+    if op == "NGramRepeatBlock":
+        size = c.between(1, 4)
+        return c.op(op, [c.input(c.array([b, c.between(1, 12)], I64, 0, 2)), c.floats(b, 4)], ngram_size=size)
+    if op == "DecoderMaskedMultiHeadAttention":
+        d, past = 4 * c.between(1, 5), c.between(0, 6)
+        h = heads * d
+        x = lambda *shape: c.floats(*shape, low=-1, high=1)  # noqa: E731
+        if c.coin():
+            # keys and values of another sequence
+            inputs = [x(b, 1, h), x(b, heads, s, d), x(b, heads, s, d)]
+            inputs += [c.input((c.array([b, s], I32, 0, 1) | (np.arange(s) == 0)).astype(I32)) if c.coin() else ""]
+            return c.op(op, inputs, num_heads=heads)
+        room = past + c.between(1, 4)
+        used = (np.arange(room) < past).astype(F32)[:, None]
+        inputs = [x(b, 1, h), x(b, 1, h), x(b, 1, h)]
+        inputs += [c.input((c.array([b, past + 1], I32, 0, 1) | (np.arange(past + 1) == 0)).astype(I32)) if c.coin() else "", ""]
+        inputs += [c.input(c.array([b, heads, room, d], F32, -1, 1) * used) for _ in range(2)] + [c.input(np.array([past], I32))]
+        inputs += ["", "", x(3 * h)] if c.coin() else []
+        return c.op(op, inputs, outputs=3, num_heads=heads, past_present_share_buffer=1, scale=c.pick(None, 0.3))
+    if op == "CropAndResize":
+        n, rois = c.between(1, 3), c.between(1, 5)
+        images = c.floats(n, c.between(1, 3), c.between(1, 7), c.between(1, 7))
+        boxes = c.floats(rois, 4, low=-0.2, high=1.2) if c.coin() else c.input(c.array([rois, 4], F32, -1, 2).round().clip(0, 1))
+        size = c.constant([c.between(1, 6), c.between(1, 6)], I32)
+        return c.op(op, [images, boxes, c.input(c.array([rois], I32, 0, n - 1)), size], mode=c.pick("bilinear", "nearest"),
+                    extrapolation_value=c.pick(None, 0.5))
+    if op == "MatMulInteger16":
+        m, k, n = c.shape(3, 1, 9)
+        return c.op(op, [c.give(c.array([b, m, k], np.int16, -3000, 3000), False), c.give(c.array([k, n], np.int16, -3000, 3000))])
+    c.op(op, [c.floats(*c.shape())])
