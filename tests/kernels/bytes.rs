@@ -7,7 +7,7 @@ use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 
 /// One target per way to multiply bytes, and what its kernels must contain.
-const TARGETS: [(&str, &str); 10] = [
+const TARGETS: [(&str, &str); 11] = [
     ("gfx803", "v_mad_i32_i24"),
     ("gfx906", "v_dot4_i32_i8"),
     ("gfx908", "v_mfma_i32_"),
@@ -15,6 +15,7 @@ const TARGETS: [(&str, &str); 10] = [
     ("gfx942", "v_mfma_i32_"),
     ("gfx950", "v_mfma_i32_"),
     ("gfx1010", "v_mad_i32_i24"),
+    ("gfx1012", "v_dot4_i32_i8"),
     ("gfx1030", "v_dot4_i32_i8"),
     ("gfx1100", "v_wmma_i32_16x16x16_iu8"),
     ("gfx1201", "v_wmma_i32_16x16x16_iu8"),
