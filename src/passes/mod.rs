@@ -13,6 +13,7 @@ pub mod emit;
 mod forward;
 pub mod hard_clauses;
 pub mod hazards;
+mod late_sums;
 pub mod listing;
 pub mod pair;
 pub mod pipeline;

@@ -21,6 +21,7 @@
 //! the loop.
 
 use super::alternate::alternate;
+use super::late_sums::set_late;
 use super::schedule;
 use crate::mir::liveness::{Liveness, for_each_def};
 use crate::mir::{
@@ -172,8 +173,11 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     if !found || last == 0 || !enough || l.trips() == Some(1) {
         body.insts.iter_mut().zip(&body.stages).for_each(|(i, stage)| i.stage = *stage);
         body.insts.sort_by_key(|i| i.stage);
-        f.blocks[at].insts = body.insts;
         f.blocks[at - 1].insts.extend(constants);
+        if l.trips() == Some(1) && body.fixed {
+            set_late(f, at - 1, &mut body.insts);
+        }
+        f.blocks[at].insts = body.insts;
         return Ok(());
     }
     let mut rename = Renamer { f, body: &body, counter: l.counter, turns: &turns, copies, made: BTreeMap::new() };
@@ -202,6 +206,9 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
             limit
         }
     };
+    if body.fixed {
+        set_late(f, at - 1, &mut prologue);
+    }
     let old = &f.blocks[at];
     let order = old.order;
     // Each copy of the round holds to the constraints of its own.
@@ -274,6 +281,12 @@ fn by_place(f: &Function, touched: Vec<schedule::Touch>) -> Vec<schedule::Touch>
     out
 }
 
+/// It sets a register to a constant.
+pub(super) fn is_constant(i: &MInst) -> bool {
+    let mov = matches!(i.op(), Some(op::V_MOV_B32 | op::S_MOV_B32 | op::V_ACCVGPR_WRITE_B32)) && i.mods.is_empty();
+    mov && matches!((&i.dsts[..], &i.srcs[..]), ([Opnd::V(_)], [Opnd::Imm(_)]))
+}
+
 /// Takes constant moves to registers that nothing else writes out of a block.
 fn take_constants(f: &mut Function, at: usize) -> Vec<MInst> {
     let mut defs = vec![0u32; f.vregs.len()];
@@ -281,8 +294,9 @@ fn take_constants(f: &mut Function, at: usize) -> Vec<MInst> {
         for_each_def(inst, |p| defs[p.reg.0 as usize] += 1);
     }
     let constant = |i: &MInst| {
-        let mov = matches!(i.op(), Some(op::V_MOV_B32 | op::S_MOV_B32)) && i.mods.is_empty();
-        mov && matches!((&i.dsts[..], &i.srcs[..]), ([Opnd::V(d)], [Opnd::Imm(_)]) if defs[d.reg.0 as usize] == 1)
+        is_constant(i)
+            && i.op() != Some(op::V_ACCVGPR_WRITE_B32)
+            && i.dsts.iter().all(|o| o.part().is_some_and(|d| defs[d.reg.0 as usize] == 1))
     };
     let (out, rest): (Vec<MInst>, Vec<MInst>) =
         std::mem::take(&mut f.blocks[at].insts).into_iter().partition(|i| constant(i));

@@ -731,6 +731,21 @@ fn better_tiles_are_searched_and_used() {
     fails(&["bench", "softmax", "--search", "--target", "gfx942", "--shape", "8x8"], 2, &["gemm and conv"]);
 }
 
+/// Equal shares ask for as much as whole tiles do, and for their parts, whatever the last of the workgroups has left.
+#[test]
+fn workgroups_that_have_less_do_not_stand_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tiles.csv");
+    let requested = |parts: u32| {
+        std::fs::write(&path, format!("gfx950,f16,NT,1,4992,1664,4136,224,256,64,{parts}\n")).unwrap();
+        let product = ["--target", "gfx950", "--dtype", "f16", "--layout", "NT", "--shape", "4992x1664x4136"];
+        let list = json(&[&["bench", "gemm", "--json", "--tune", path.to_str().unwrap()][..], &product].concat());
+        list[0]["launches"][0]["modelled"]["traffic"]["requested"].as_f64().unwrap()
+    };
+    let [whole, shares] = [1, 0].map(requested);
+    assert!((0.95..1.3).contains(&(shares / whole)), "{shares} of {whole}");
+}
+
 #[test]
 fn places_that_programs_find_by_data_are_all_over_what_they_load() {
     let dir = tempfile::tempdir().unwrap();
