@@ -535,7 +535,13 @@ pub fn fill(out: &mut [u8], element: &[u8]) {
     }
     // A block that stays in the cache is copied over and over.
     let (first, rest) = out.split_at_mut(out.len().min(1 << 12));
-    first.chunks_mut(element.len()).for_each(|c| c.copy_from_slice(&element[..c.len()]));
+    let mut done = element.len().min(first.len());
+    first[..done].copy_from_slice(&element[..done]);
+    while done < first.len() {
+        let more = done.min(first.len() - done);
+        first.copy_within(..more, done);
+        done += more;
+    }
     rest.chunks_mut(first.len().max(1)).for_each(|c| c.copy_from_slice(&first[..c.len()]));
 }
 
