@@ -19,6 +19,7 @@ mod library;
 mod models;
 mod nothing;
 mod operators;
+mod paged;
 mod quantised;
 mod random;
 mod recorded;

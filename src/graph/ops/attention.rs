@@ -69,7 +69,7 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     let past = cx.optional(4).map_or(0, |p| cx.shape(p).get(2).copied().unwrap_or(0));
     let k = extended(cx, cx.optional(4), k)?;
     let v = extended(cx, cx.optional(5), v)?;
-    let (&[b, h, s, d], &[_, hk, t, _], &[.., dv]) = (&q.shape[..], &k.shape[..], &v.shape[..]) else {
+    let (&[b, h, s, d], &[_, hk, t, _]) = (&q.shape[..], &k.shape[..]) else {
         return Err(Reason::Shape("queries and keys have different ranks".into()));
     };
     if hk == 0 || h % hk != 0 || k.shape[0] != b || v.shape[..3] != k.shape[..3] || k.shape[3] != d {
@@ -78,18 +78,48 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
             q.shape, k.shape, v.shape
         )));
     }
-    let group = h / hk;
+    let capped = scores(cx, q, k.clone())?;
+    let dims = capped.shape.clone();
+    let mode = cx.int("qk_matmul_output_mode", 0)?;
+    let capped = if cx.wants(3) && mode < 2 { cx.stored(capped) } else { capped };
+    let masked = mask(cx, capped.clone(), &dims, (b, h, hk, past))?;
+    let [y, rows, weights] = weighted(cx, masked, v.clone())?;
+    let y = if flat { cx.permute(y, &[0, 2, 1, 3]).reshaped(&cx.result(0)) } else { y };
+    cx.set(0, y);
+    cx.set(1, k);
+    cx.set(2, v);
+    if cx.wants(3) {
+        let scores = match mode {
+            0 | 1 => capped,
+            2 => rows,
+            3 => weights,
+            other => {
+                return Err(Reason::attribute("qk_matmul_output_mode", format!("is {other}; 0 to 3 are supported")));
+            }
+        };
+        cx.set(3, scores.reshaped(&[b, h, s, t]));
+    }
+    Ok(())
+}
+
+/// Scores `[batch, key heads, group, queries, keys]` of queries `[batch, heads, queries, size]` and keys `[batch, key heads, keys, size]`
+/// that fit, with the node's scale and cap.
+pub(super) fn scores(cx: &mut Lowering<'_>, q: Lazy, k: Lazy) -> Res<Lazy> {
+    let (&[b, h, s, d], &[_, hk, t, _]) = (&q.shape[..], &k.shape[..]) else {
+        return Err(Reason::Shape("queries and keys have different ranks".into()));
+    };
+    let dtype = q.dtype();
     let scale = match cx.float("scale", 0.0)? {
         0.0 => 1.0 / (d as f64).sqrt(),
         given => given,
     };
     let softcap = cx.float("softcap", 0.0)?;
-    let left = cx.operand_of(q.reshaped(&[b, hk, group, s, d]), super::matmul::good);
-    let keys = cx.operand_of(k.clone().reshaped(&[b, hk, 1, t, d]), super::matmul::good);
+    let left = cx.operand_of(q.reshaped(&[b, hk, h / hk, s, d]), super::matmul::good);
+    let keys = cx.operand_of(k.reshaped(&[b, hk, 1, t, d]), super::matmul::good);
     let keys = Access::new(keys.tensor, keys.view.permuted(&[0, 1, 2, 4, 3]));
     let scores = product(cx, left, keys, dtype)?;
     let dims = scores.shape.clone();
-    let capped = cx.combine(vec![scores], &dims, |e, v| {
+    cx.combine(vec![scores], &dims, |e, v| {
         let factor = e.constant(dtype, scale);
         let x = e.binary(Binary::Mul, v[0], factor);
         if softcap <= 0.0 {
@@ -99,31 +129,21 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
         let x = e.binary(Binary::Mul, x, r);
         let x = e.unary(Unary::Tanh, x);
         e.binary(Binary::Mul, x, c)
-    })?;
-    let mode = cx.int("qk_matmul_output_mode", 0)?;
-    let capped = if cx.wants(3) && mode < 2 { cx.stored(capped) } else { capped };
-    let masked = mask(cx, capped.clone(), &dims, (b, h, hk, past))?;
-    let rows = cx.operand_of(masked.clone(), |_| true);
+    })
+}
+
+/// Values `[batch, key heads, keys, size]` as masked [`scores`] weigh them, `[batch, heads, queries, size]`; these scores, and their softmax.
+pub(super) fn weighted(cx: &mut Lowering<'_>, masked: Lazy, v: Lazy) -> Res<[Lazy; 3]> {
+    let (dtype, dims) = (masked.dtype(), masked.shape.clone());
+    let (&[b, hk, group, s, t], &[.., size]) = (&dims[..], &v.shape[..]) else {
+        return Err(Reason::Shape(format!("scores of shape {dims:?}")));
+    };
+    let rows = cx.operand_of(masked, |_| true);
     let weights = cx.produce(StepKind::Softmax(Softmax { log: false, masked: true }), vec![rows.clone()], &dims, dtype);
     let weights = cx.operand_of(weights, |_| true);
-    let values = cx.operand_of(v.clone().reshaped(&[b, hk, 1, t, dv]), super::matmul::good);
-    let y = product(cx, weights.clone(), values, dtype)?.reshaped(&[b, h, s, dv]);
-    let y = if flat { cx.permute(y, &[0, 2, 1, 3]).reshaped(&cx.result(0)) } else { y };
-    cx.set(0, y);
-    cx.set(1, k);
-    cx.set(2, v);
-    if cx.wants(3) {
-        let scores = match mode {
-            0 | 1 => capped,
-            2 => Lazy::read(rows, dtype),
-            3 => Lazy::read(weights, dtype),
-            other => {
-                return Err(Reason::attribute("qk_matmul_output_mode", format!("is {other}; 0 to 3 are supported")));
-            }
-        };
-        cx.set(3, scores.reshaped(&[b, h, s, t]));
-    }
-    Ok(())
+    let values = cx.operand_of(v.reshaped(&[b, hk, 1, t, size]), super::matmul::good);
+    let y = product(cx, weights.clone(), values, dtype)?.reshaped(&[b, hk * group, s, size]);
+    Ok([y, Lazy::read(rows, dtype), Lazy::read(weights, dtype)])
 }
 
 /// Elements of a causal mask; scores with more are not gone through by kernels either.

@@ -24,6 +24,7 @@ mod normalize;
 mod ordered;
 mod packed;
 mod pad;
+mod paged;
 mod pool;
 mod quantize;
 mod random;
@@ -347,9 +348,11 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("barewave.HeadBias", ANY, "", attention::of_head_bias, attention::head_bias),
     op ("barewave.KeyMask", ANY, "", attention::of_key_mask, attention::key_mask),
     op ("barewave.MatMulFloats", ANY, "K N block_size float", packed::of_matmul_bits, packed::matmul_floats),
+    op ("barewave.PagedAttention", ANY, "local_window_size scale softcap", paged::of_attention, paged::attention),
     op ("barewave.Places", ANY, "", attention::of_places, attention::places),
     op ("barewave.Rows", ANY, "", integer::of_rows, integer::rows),
     op ("barewave.Softmax", ANY, "axis opset", normalize::same, reduce::softmax),
+    op ("barewave.TokenPlaces", ANY, "is_causal", paged::of_token_places, paged::token_places),
     op ("com.microsoft.FusedMatMul", ANY, "alpha transA transB transBatchA transBatchB", integer::of_fused_matmul, integer::fused_matmul),
     op ("com.microsoft.GatherBlockQuantized", ANY, "bits block_size gather_axis quantize_axis", packed::of_gather_blocks, packed::gather_blocks),
     op ("com.microsoft.Inverse", ANY, "", transform::of_inverse, transform::inverse),

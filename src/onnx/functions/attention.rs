@@ -12,6 +12,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "MultiHeadAttention" => multi_head,
         "PackedAttention" => packed_attention,
         "PackedMultiHeadAttention" => packed_multi_head,
+        "PagedAttention" => paged,
         "RotaryEmbedding" => rotary,
         _ => return None,
     })
@@ -434,6 +435,68 @@ fn group_query(b: &mut Body<'_>) {
     b.set(0, &y);
     b.set(1, &all_k);
     b.set(2, &all_v);
+}
+
+/// Attention of tokens of several sequences over caches in blocks, which new keys and values go into first.
+fn paged(b: &mut Body<'_>) {
+    let [q, k, v, key_cache, value_cache, ends, past, table, cos, sin, slots, q_norm, k_norm] =
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13].map(|i| b.input(i).to_string());
+    // Bounds of lengths, by which others choose how they compute.
+    b.input(16);
+    let (heads, shared) = (b.int("num_heads", 1), b.int("kv_num_heads", 1));
+    b.idle("kv_cache_layout", Attribute::Text("SEPARATE".into()));
+    for (types, kind) in [("k_cache_dtype", "k_quant_type"), ("v_cache_dtype", "v_quant_type")] {
+        ["float16", "bfloat16"].into_iter().for_each(|t| b.idle(types, Attribute::Text(t.into())));
+        b.idle(kind, Attribute::Text("NONE".into()));
+    }
+    // Queries, keys and values as [tokens, heads, size].
+    let split = |b: &mut Body<'_>, x: &str, n: i64| {
+        let shape = b.ints(&[0, n, -1]);
+        b.op("Reshape", &[x, &shape])
+    };
+    let parts = if k.is_empty() {
+        let whole = split(b, &q, heads + 2 * shared);
+        let sizes = b.ints(&[heads, shared, shared]);
+        b.many("Split", &[&whole, &sizes], 3, &[("axis", Attribute::Int(1))])
+    } else {
+        vec![split(b, &q, heads), split(b, &k, shared), split(b, &v, shared)]
+    };
+    let [mut new_q, mut new_k, new_v] = [0, 1, 2].map(|i| parts[i].clone());
+    let epsilon = b.float("qk_norm_epsilon", 1e-6);
+    for (x, weight) in [(&mut new_q, &q_norm), (&mut new_k, &k_norm)] {
+        if !weight.is_empty() {
+            *x = b.with("RMSNormalization", &[x, weight], &[("epsilon", Attribute::Float(epsilon))]);
+        }
+    }
+    let causal = [("is_causal", Attribute::Int(b.int("is_causal", 1)))];
+    let places = b.many("barewave:TokenPlaces", &[&q, &ends, &past, &table, &key_cache, &slots], 4, &causal);
+    let interleaved = [("interleaved", Attribute::Int(b.int("rotary_interleaved", 0)))];
+    if b.int("do_rotary", 0) != 0 {
+        // Each token is a batch of its own: its heads at one place.
+        let (one, two) = (b.ints(&[1]), b.ints(&[2]));
+        let at = b.op("Unsqueeze", &[&places[0], &one]);
+        for x in [&mut new_q, &mut new_k] {
+            let turned = b.op("Unsqueeze", &[x, &two]);
+            let turned = b.with("RotaryEmbedding", &[&turned, &cos, &sin, &at], &interleaved);
+            *x = b.op("Squeeze", &[&turned, &two]);
+        }
+    }
+    let (one, minus) = (b.ints(&[1]), b.ints(&[-1]));
+    let rows = b.op("Unsqueeze", &[&places[3], &one]);
+    let [all_k, all_v] = [(key_cache, new_k), (value_cache, new_v)].map(|(cache, new)| {
+        let (inner, whole) = (b.with("Shape", &[&cache], &[("start", Attribute::Int(2))]), b.op("Shape", &[&cache]));
+        let flat = b.with("Concat", &[&minus, &inner], &[("axis", Attribute::Int(0))]);
+        let flat = b.op("Reshape", &[&cache, &flat]);
+        let flat = b.op("ScatterND", &[&flat, &rows, &new]);
+        b.op("Reshape", &[&flat, &whole])
+    });
+    let mut list: Vec<(&str, Attribute)> = scale(b).into_iter().collect();
+    list.push(("softcap", Attribute::Float(b.float("softcap", 0.0))));
+    list.push(("local_window_size", Attribute::Int(b.int("local_window_size", -1))));
+    let [own, last, sequence] = [0, 1, 2].map(|i| places[i].as_str());
+    let inputs = [&new_q, &all_k, &all_v, own, last, sequence, &table, &ends, &past];
+    let y = b.with("barewave:PagedAttention", &inputs, &list);
+    [y, all_k, all_v].iter().enumerate().for_each(|(i, value)| b.set(i, value));
 }
 
 /// Keys, values and mask with one more key, of which nothing comes: its score is the head's sink, or 0 without sinks; the
