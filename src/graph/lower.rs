@@ -63,6 +63,8 @@ pub(crate) struct Lowering<'m> {
     norms: Norms,
     /// Indices of scatters whose updates were put in order, and that order: those of several scatters are sorted once.
     pub(super) orders: Vec<(ops::Indices, ops::Order)>,
+    /// The last update of each place, of those that were looked for.
+    pub(super) lasts: Vec<(ops::Indices, Access)>,
     /// The node being lowered.
     pub(super) current: usize,
     /// How many nodes were lowered so far; one in the body of a loop counts in each round.
@@ -138,6 +140,7 @@ impl<'m> Lowering<'m> {
             inline: vec![false; count],
             norms: Norms::default(),
             orders: Vec::new(),
+            lasts: Vec::new(),
             current: 0,
             laid_out: 0,
             outcomes: None,
@@ -334,6 +337,7 @@ impl<'m> Lowering<'m> {
         self.graph.tensors.clear();
         self.producers.clear();
         self.orders.clear();
+        self.lasts.clear();
     }
 
     /// A tensor that nothing computes.

@@ -308,6 +308,30 @@ fn scatters_by_the_same_indices_share_their_order() {
     }
 }
 
+/// Keys and values that go to the same rows of two caches: which update is the last of each row is looked for once.
+#[test]
+fn scatters_by_the_same_indices_share_the_last_updates() {
+    let (rows, count, width) = (40, 9, 6);
+    let mut b = Builder::new(18, 41);
+    let list = indices(&mut b, rows, count);
+    let i = b.input_of(HostTensor::from_i64(&[count, 1], &list));
+    let given = [(); 2].map(|()| [b.random(&[rows, width]), b.random(&[count, width])]);
+    for pair in &given {
+        let [x, u] = pair.clone().map(|t| b.input_of(t));
+        let y = b.node("ScatterND", &[&x, &i, &u], &[]);
+        b.output(&y);
+    }
+    assert_eq!(fuse(&b.model, &Options::default()).unwrap().steps.len(), 3);
+    for (got, [data, updates]) in outputs(&b, "two caches", 0.0).iter().zip(&given) {
+        let (mut want, u) = (data.to_f64(), updates.to_f64());
+        for (n, i) in list.iter().enumerate() {
+            let Some(row) = wrapped(*i, rows) else { continue };
+            want[row * width..][..width].copy_from_slice(&u[n * width..][..width]);
+        }
+        close(&got.to_f64(), &want, 0.0, "two caches");
+    }
+}
+
 #[test]
 fn many_elements_are_unpooled() {
     for room in [[20, 18], [23, 18], [18, 21]] {

@@ -353,6 +353,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("barewave.Rows", ANY, "", integer::of_rows, integer::rows),
     op ("barewave.Softmax", ANY, "axis opset", normalize::same, reduce::softmax),
     op ("barewave.TokenPlaces", ANY, "is_causal", paged::of_token_places, paged::token_places),
+    op ("barewave.Written", ANY, "reduction", normalize::same, scatter::nd),
     op ("com.microsoft.FusedMatMul", ANY, "alpha transA transB transBatchA transBatchB", integer::of_fused_matmul, integer::fused_matmul),
     op ("com.microsoft.GatherBlockQuantized", ANY, "bits block_size gather_axis quantize_axis", packed::of_gather_blocks, packed::gather_blocks),
     op ("com.microsoft.Inverse", ANY, "", transform::of_inverse, transform::inverse),

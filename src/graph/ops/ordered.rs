@@ -111,7 +111,7 @@ impl Indices {
     }
 
     /// They are the same ones, or equal constants.
-    fn is_same(&self, other: &Indices, cx: &Lowering<'_>) -> bool {
+    pub fn is_same(&self, other: &Indices, cx: &Lowering<'_>) -> bool {
         let constant = |i: &Indices| match &cx.graph.tensor(i.table.tensor).role {
             Role::Constant(t) => Some(t),
             _ => None,

@@ -312,18 +312,18 @@ impl Groups {
         let (dims, dtype) = (cx.shape(cache).to_vec(), cx.dtype(cache));
         let rows = [self.count * self.extents[1], dims[1..].iter().product(), self.extents[2]];
         let cache = cx.operand_if(cache, View::is_dense);
-        picked(&cache, dtype, blocks, rows).reshaped(&[self.count, self.keys(), dims[2], dims[3]])
+        picked(cx, &cache, dtype, blocks, rows).reshaped(&[self.count, self.keys(), dims[2], dims[3]])
     }
 }
 
 /// So many rows of a stored `[extent, size]`, by their numbers; `[rows, size]`.
-fn picked(from: &Access, dtype: DType, numbers: &Access, [rows, size, extent]: [usize; 3]) -> Lazy {
+fn picked(cx: &Lowering<'_>, from: &Access, dtype: DType, numbers: &Access, [rows, size, extent]: [usize; 3]) -> Lazy {
     let grid = vec![rows, size];
     let index = View { offset: numbers.view.offset, dims: grid.clone(), strides: vec![1, 0] };
     let view = View { offset: from.view.offset, dims: grid, strides: vec![0, 1] };
     let mut access = Access::new(from.tensor, view);
     access.indirect.push(Indirect { index: numbers.tensor, view: index, stride: size as i64, extent });
-    Lazy::read(access, dtype)
+    Lazy { nodes: vec![cx.current as u32], ..Lazy::read(access, dtype) }
 }
 
 /// Queries `[tokens, heads, size]` over caches `[blocks, keys, heads, size]` that hold all keys and values, new ones too, by what
@@ -372,7 +372,7 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     let mut q = cx.without_base(ids[0]).reshaped(&[tokens, heads * size]);
     if let Some(members) = &members {
         let all = cx.stored_access(q);
-        q = picked(&all, dtype, members, [count * together, heads * size, tokens]);
+        q = picked(cx, &all, dtype, members, [count * together, heads * size, tokens]);
     }
     let q = cx.permute(q.reshaped(&[count, together, heads, size]), &[0, 2, 1, 3]);
     let found = scores(cx, q, k)?;
@@ -398,7 +398,7 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     if members.is_some() {
         let all = cx.stored_access(y);
         let places = groups.places(cx);
-        y = picked(&all, dtype, &places, [tokens, heads * size, count * together]);
+        y = picked(cx, &all, dtype, &places, [tokens, heads * size, count * together]);
         // A token of no sequence is in no group.
         let own = cx.without_base(own).reshaped(&[tokens, 1]);
         y = cx.combine(vec![y, own], &[tokens, heads * size], |e, v| {

@@ -306,25 +306,8 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     // The row that update `u` is for.
     let target = |c: &mut Coder, operand: usize, u: Val| ordered::target(c, operand, u, row_dims);
     let y = if how == Combine::Replace && count > FEW_ROWS {
-        // The last update of each row, then one read.
-        let last = cx.program(vec![table], &[rows], |c| {
-            let row = c.coord(0);
-            let none = c.int(-1);
-            let found = c.var(none);
-            in_turn(
-                c,
-                (count, TOGETHER),
-                |c, u| target(c, 0, u),
-                |c, u, to| {
-                    let hit = c.eq(to, row);
-                    let old = c.get(found);
-                    let new = c.select(hit, u, old);
-                    c.set(found, new);
-                },
-            );
-            c.get(found)
-        });
-        let last = cx.stored_access(last);
+        // The last update of each row, perhaps found for another scatter, then one read.
+        let last = last_updates(cx, Indices { table, lines: vec![count, 1], axis: 0, extents: row_dims.to_vec() });
         cx.program(vec![data, last, values], &[rows, inner], |c| {
             let (row, i) = (c.coord(0), c.coord(1));
             let u = c.load(1, row);
@@ -354,6 +337,34 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     };
     cx.set(0, y.reshaped(&shape));
     Ok(())
+}
+
+/// The last update of each row by its indices, -1 where there is none.
+fn last_updates(cx: &mut Lowering<'_>, indices: Indices) -> Access {
+    if let Some((_, last)) = cx.lasts.iter().find(|(other, _)| other.is_same(&indices, cx)) {
+        return last.clone();
+    }
+    let Indices { table, lines, extents, .. } = &indices;
+    let last = cx.program(vec![table.clone()], &[extents.iter().product()], |c| {
+        let row = c.coord(0);
+        let none = c.int(-1);
+        let found = c.var(none);
+        in_turn(
+            c,
+            (lines[0], TOGETHER),
+            |c, u| ordered::target(c, 0, u, extents),
+            |c, u, to| {
+                let hit = c.eq(to, row);
+                let old = c.get(found);
+                let new = c.select(hit, u, old);
+                c.set(found, new);
+            },
+        );
+        c.get(found)
+    });
+    let last = cx.stored_access(last);
+    cx.lasts.push((indices, last.clone()));
+    last
 }
 
 /// A cache of which one stretch of an axis, at another place for each batch, is replaced.
