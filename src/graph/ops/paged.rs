@@ -53,6 +53,15 @@ pub(super) fn token_places(cx: &mut Lowering<'_>) -> Res<()> {
             "a table of shape [{batch}, {width}] for {blocks} blocks of {block}; none of them may be 0"
         )));
     }
+    let lists = [(1, ends, batch + 1), (2, past, batch)].into_iter().chain(cx.optional(5).map(|v| (5, v, tokens)));
+    for (i, v, length) in lists {
+        if cx.shape(v) != [length] {
+            return Err(Reason::Shape(format!(
+                "input {i} has shape {:?}, not [{length}], for {tokens} tokens and a table of {batch} rows",
+                cx.shape(v)
+            )));
+        }
+    }
     if tokens == 0 {
         (0..4).for_each(|i| cx.set(i, splat(DType::I32, &[0], Scalar::Int(0))));
         return Ok(());
