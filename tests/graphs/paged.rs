@@ -170,7 +170,11 @@ fn attends(case: &Case) {
     let y = b.node_n("PagedAttention", &names.collect::<Vec<_>>(), &attributes, 3);
     finish(&mut b, "com.microsoft", &y);
     b.model.opsets.insert("com.microsoft".into(), 1);
-    let most = if dtype == DType::F32 { 2e-5 } else { 4e-3 };
+    let most = match dtype {
+        DType::F32 => 2e-5,
+        DType::F16 => 4e-3,
+        _ => 3e-2,
+    };
     let got = outputs(&b, case.name, most);
 
     // A token's vector of a head, normalised and rotated.
@@ -251,6 +255,7 @@ fn sequences_that_begin_beside_others_that_decode() {
     let rotary = Some((false, 16));
     attends(&Case { name: "mixed, rotated", rotary, together: true, padding: 2, norms: true, ..mixed.clone() });
     attends(&Case { name: "mixed f16, rotated", rotary: Some((true, 16)), dtype: DType::F16, ..mixed.clone() });
+    attends(&Case { name: "mixed bf16, rotated", rotary: Some((true, 16)), dtype: DType::BF16, ..mixed.clone() });
     attends(&Case { name: "mixed, both ways", causal: false, window: 6, heads: 2, ..mixed.clone() });
     attends(&Case { name: "mixed, a hole", hole: true, ..mixed.clone() });
     attends(&Case { name: "mixed, nonsense", sequences: &[(3, 6), (-2, 4), (0, 1)], ..mixed.clone() });
