@@ -12,6 +12,7 @@
 //!   s_cbranch_scc1 @loop_1
 //! ```
 //! Generic operations are written with a `g.` prefix and their type (`g.add.i32`, `g.cvt.f32.f16`), target instructions by the name that is the same on all targets.
+//! What stands behind ` ; ` is the instruction's [`Note`], which is not read back: it makes no difference.
 
 use super::*;
 use barewave_isa::{Half, ModName, Reg, RegFile};

@@ -26,8 +26,8 @@ enum Fault {
     NoBlocks,
     #[error("%{reg} cannot be preloaded: it must have {dwords} dwords")]
     Preload { reg: u32, dwords: u8 },
-    #[error("{0} in {1:?}")]
-    Inst(Box<Fault>, Box<MInst>),
+    #[error("{0} in `{1}`")]
+    Inst(Box<Fault>, String),
     #[error("an instruction follows a branch")]
     BehindBranch,
     #[error("a branch leads out of the function")]
@@ -103,7 +103,7 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
     for (b, block) in f.blocks.iter().enumerate() {
         let mut ended = false;
         for (i, inst) in block.insts.iter().enumerate() {
-            check_inst(f, inst).map_err(|w| fail(b, i, Fault::Inst(Box::new(w), Box::new(inst.clone()))))?;
+            check_inst(f, inst).map_err(|w| fail(b, i, Fault::Inst(Box::new(w), f.inst_text(inst))))?;
             let branch = inst.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR));
             if ended && !branch {
                 return Err(fail(b, i, Fault::BehindBranch));
