@@ -37,7 +37,7 @@ pub struct Args {
     dtype: Option<Precision>,
     #[command(flatten)]
     tune: Tune,
-    /// What to write: the code object, or an intermediate form as text to standard output.
+    /// What to write: the code object, or an intermediate form as text, to standard output where -o names no file.
     #[arg(long, value_enum, default_value = "code")]
     emit: Emit,
     /// Code object version.
@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result {
         }
         barewave::output::check(path)?;
     }
-    if args.emit == Emit::Code {
+    if args.emit == Emit::Code || args.output.is_some() {
         barewave::output::check(&destination(args))?;
     }
     let start = Instant::now();
@@ -160,8 +160,7 @@ pub fn run(args: &Args) -> Result {
     let read = start.elapsed();
     if args.emit == Emit::Graph {
         drop(progress);
-        graphs.iter().for_each(|g| print!("{g}"));
-        return Ok(());
+        return write_text(args, graphs.iter().map(|g| g.to_string()).collect());
     }
     let program = compiler.compile_graphs(&graphs).map_err(|e| compiler.all_missing(e, &model, &shapes[0]))?;
     drop(progress);
@@ -169,15 +168,16 @@ pub fn run(args: &Args) -> Result {
     let compiled = start.elapsed();
     match args.emit {
         Emit::Code => write_code(args, &program)?,
-        Emit::Mir => program.ir().iter().for_each(|k| println!("{}", k.source)),
+        Emit::Mir => write_text(args, program.ir().iter().map(|k| format!("{}\n", k.source)).collect())?,
         Emit::Plan => {
-            for plan in program.plans() {
-                println!("{}", crate::terminal::json(&serde_json::to_string_pretty(plan)?));
-            }
+            let plans = program.plans().iter().map(|plan| Ok(serde_json::to_string_pretty(plan)? + "\n"));
+            let plans = plans.collect::<Result<String>>()?;
+            write_text(args, crate::terminal::json(&plans))?;
         }
         Emit::Asm => {
-            println!("\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text", target.info().name);
-            program.ir().iter().for_each(|k| print!("{}", listing(&k.machine)));
+            let begin = format!("\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text\n", target.info().name);
+            let kernels = program.ir().iter().map(|k| listing(&k.machine));
+            write_text(args, [begin].into_iter().chain(kernels).collect())?;
         }
         Emit::Graph => unreachable!("handled above"),
     }
@@ -226,6 +226,12 @@ fn check(args: &Args, target: Target) -> Result {
 /// Where the code goes.
 fn destination(args: &Args) -> PathBuf {
     args.output.clone().unwrap_or_else(|| args.model.with_extension("hsaco"))
+}
+
+/// Writes an intermediate form.
+fn write_text(args: &Args, text: String) -> Result {
+    let to = args.output.as_deref().unwrap_or(Path::new("-"));
+    Ok(barewave::output::write(to, |out| out.write_all(text.as_bytes()))?)
 }
 
 fn write_code(args: &Args, program: &Compiled) -> Result {

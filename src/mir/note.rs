@@ -4,6 +4,7 @@
 //! [`Builder::element`](super::Builder::element), [`Builder::product`](super::Builder::product)); passes carry it along, and
 //! [`pipeline`](crate::passes::pipeline) adds the stage. Nothing depends on it: two instructions that differ in their notes are equal.
 
+use super::Malformed;
 use std::fmt;
 
 /// A matrix that a product is made of, or its result.
@@ -44,6 +45,40 @@ impl Note {
     /// There is nothing to say.
     pub fn is_empty(&self) -> bool {
         self.of.is_none() && self.stage == 0
+    }
+
+    /// Reads what `Display` prints.
+    pub(super) fn parse(text: &str) -> Result<Note, Malformed> {
+        let bad = || Malformed::not(text, "a note, like `stage 1: A[16,0]`");
+        let (stage, element) = match text.strip_prefix("stage ") {
+            Some(rest) => rest.split_once(": ").unwrap_or((rest, "")),
+            None => ("", text),
+        };
+        let stage = match stage {
+            "" => 0,
+            n => n.parse::<u8>().ok().and_then(|n| n.checked_add(1)).ok_or_else(bad)?,
+        };
+        let pair = |of: &str| {
+            let (x, y) = element.split_once(of)?.1.split_once(']')?.0.split_once(',')?;
+            Some((x.parse::<u16>().ok()?, y.parse::<u16>().ok()?))
+        };
+        let note = Note { stage, ..Note::default() };
+        Ok(match element.get(..1) {
+            None => note,
+            Some("A") => {
+                let (row, k) = pair("A[").ok_or_else(bad)?;
+                Note { stage, ..Note::element(Some(Term::A), k.into(), row.into()) }
+            }
+            Some("B") => {
+                let (k, column) = pair("B[").ok_or_else(bad)?;
+                Note { stage, ..Note::element(Some(Term::B), k.into(), column.into()) }
+            }
+            Some("C") => {
+                let ((row, column), (_, k)) = pair("C[").zip(pair("A[")).ok_or_else(bad)?;
+                Note { of: Some(Term::C), row, column, k, ..note }
+            }
+            Some(_) => return Err(bad()),
+        })
     }
 
     /// Elements of a factor that begin at `k` of row or column `across`.

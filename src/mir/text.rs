@@ -12,7 +12,7 @@
 //!   s_cbranch_scc1 @loop_1
 //! ```
 //! Generic operations are written with a `g.` prefix and their type (`g.add.i32`, `g.cvt.f32.f16`), target instructions by the name that is the same on all targets.
-//! What stands behind ` ; ` is the instruction's [`Note`], which is not read back: it makes no difference.
+//! Behind ` ; ` stands the instruction's [`Note`].
 
 use super::*;
 use barewave_isa::{Half, ModName, Reg, RegFile};
@@ -391,7 +391,10 @@ fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), Malformed> {
 }
 
 fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, Malformed> {
-    let line = line.split_once(" ; ").map_or(line, |(line, _)| line);
+    let (line, note) = match line.split_once(" ; ") {
+        Some((l, note)) => (l, Note::parse(note)?),
+        None => (line, Note::default()),
+    };
     let (line, group) = match line.rsplit_once(" group ") {
         Some((l, g)) => (l, Group(g.trim().parse().map_err(|_| Malformed::not(g, "a group"))?)),
         None => (line, Group::default()),
@@ -425,7 +428,7 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, Malfor
         mods.set(name, v.parse().map_err(|_| Malformed::not(v, "a number"))?);
     }
     let (dsts, srcs) = (list(dsts)?.into_iter().collect(), list(srcs)?);
-    Ok(MInst { code, dsts, srcs, mods, space, stage, group, note: Note::default() })
+    Ok(MInst { code, dsts, srcs, mods, space, stage, group, note })
 }
 
 fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, Malformed> {

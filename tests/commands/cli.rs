@@ -119,6 +119,11 @@ fn a_compiled_file_runs_without_compiling() {
 fn intermediate_forms() {
     let asm = text(&barewave(&["compile", DIGITS, "--target", "gfx906", "--emit", "asm"]).stdout);
     assert!(asm.contains("; conv: conv1+relu1") && asm.contains("v_fmac_f32") && asm.contains("s_endpgm"), "{asm}");
+    // -o names a file for them, too.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("digits.s");
+    let out = barewave(&["compile", DIGITS, "--target", "gfx906", "--emit", "asm", "-o", file.to_str().unwrap()]);
+    assert!(out.stdout.is_empty() && std::fs::read_to_string(&file).unwrap() == asm);
     let mir = text(&barewave(&["compile", DIGITS, "--target", "gfx1100", "--emit", "mir"]).stdout);
     let kernels: Vec<&str> = mir.split("\nkernel ").collect();
     assert_eq!(kernels.len(), 6);
