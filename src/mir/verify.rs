@@ -145,7 +145,7 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     for o in inst.dsts.iter().chain(&inst.srcs) {
         match *o {
             Opnd::V(p) => {
-                let info = f.vregs.get(p.reg.0 as usize).ok_or_else(|| Fault::NoRegister(p.reg.0))?;
+                let info = f.vregs.get(p.reg.0 as usize).ok_or(Fault::NoRegister(p.reg.0))?;
                 if p.len == 0 || p.first + p.len > info.dwords {
                     return Err(Fault::Part { part: p, dwords: info.dwords });
                 }
