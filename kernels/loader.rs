@@ -7,6 +7,7 @@
 //! LDS, in the type that is multiplied. What lies beyond the ends of m or n may be anything: those products are
 //! never stored. Beyond the end of k both operands must read as zero.
 
+mod beginning;
 mod ends;
 mod gathered;
 mod packing;
@@ -16,17 +17,17 @@ pub(super) mod tally;
 mod transposed;
 
 use super::error::{Reason, Res};
-use super::expr;
 use super::fragment::{self, across, down};
 use super::rounds;
 use super::split::DepthPart;
 use super::tile::{Layout, Order, Tile, Types, WIDEST};
-use super::values::{self, Value};
+use super::values;
 use crate::graph::expr::Expr;
 use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
+use beginning::Beginning;
 use ends::{End, Kept};
 pub(super) use gathered::{Depth, Gather, GatherSource, WORD, gather, gather_shape};
 use packing::{Halves, TurnedBytes};
@@ -330,47 +331,6 @@ impl Common {
             }
         }
         b.lds_write(self.lds, cells, at);
-    }
-}
-
-/// What is made of each element before it goes to LDS: an expression of the element and of constants of its k, which come
-/// with it.
-pub(super) struct Beginning {
-    expr: Expr,
-    /// Operands of the expression: their numbers, and where that of k 0 is.
-    operands: Vec<(u32, Buffer, u32)>,
-    /// Byte of the workitem's first k in an operand.
-    first: Part,
-    /// The workitem's k, from its first, and their operands.
-    rows: Vec<(u32, Vec<Part>)>,
-}
-
-impl Beginning {
-    /// Loads the operands of the tile that begins at depth `k`.
-    fn issue(&self, b: &mut Builder, k: Part) {
-        let ahead = b.shl(k, 2u32);
-        let at = b.add(self.first, ahead);
-        let at = b.to_vector(at);
-        for (row, regs) in &self.rows {
-            for (reg, (_, buf, start)) in regs.iter().zip(&self.operands) {
-                b.load_into(*reg, *buf, at, 0u32, row * 4 + start);
-            }
-        }
-    }
-
-    /// Changes the elements of a load, whose k is `row`.
-    fn apply(&self, b: &mut Builder, row: u32, elements: Part) -> Res<()> {
-        let of_row = self.rows.iter().find(|r| r.0 == row).map_or(&[][..], |r| &r.1);
-        let operand = |i: u32| {
-            let at = self.operands.iter().position(|o| o.0 == i);
-            Value::Word(of_row[at.expect("each operand was loaded")].into())
-        };
-        for e in 0..elements.len {
-            let x = elements.dword(e);
-            let y = expr::eval(b, &self.expr, &operand, Some(Value::Word(x.into())))?.reg(b);
-            b.copy_into(x, y);
-        }
-        Ok(())
     }
 }
 
