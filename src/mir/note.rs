@@ -63,17 +63,17 @@ impl Note {
             Some((x.parse::<u16>().ok()?, y.parse::<u16>().ok()?))
         };
         let note = Note { stage, ..Note::default() };
-        Ok(match element.get(..1) {
+        Ok(match element.chars().next() {
             None => note,
-            Some("A") => {
+            Some('A') => {
                 let (row, k) = pair("A[").ok_or_else(bad)?;
                 Note { stage, ..Note::element(Some(Term::A), k.into(), row.into()) }
             }
-            Some("B") => {
+            Some('B') => {
                 let (k, column) = pair("B[").ok_or_else(bad)?;
                 Note { stage, ..Note::element(Some(Term::B), k.into(), column.into()) }
             }
-            Some("C") => {
+            Some('C') => {
                 let ((row, column), (_, k)) = pair("C[").zip(pair("A[")).ok_or_else(bad)?;
                 Note { of: Some(Term::C), row, column, k, ..note }
             }
@@ -101,6 +101,21 @@ impl fmt::Display for Note {
             Some(Term::B) => write!(out, "B[{k},{column}]"),
             Some(Term::C) => write!(out, "C[{row},{column}] += A[{row},{k}] B[{k},{column}]"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_as_they_are_written() {
+        for text in ["stage 0", "A[16,8]", "stage 2: B[8,112]", "stage 1: C[16,32] += A[16,8] B[8,32]"] {
+            assert_eq!(Note::parse(text).unwrap().to_string(), text);
+        }
+        for text in ["stage", "stage 255", "stage x", "D[1,2]", "A[1]", "A[1,70000]", "C[1,2]", "é"] {
+            assert!(Note::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -214,8 +214,8 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     // Each copy of the round holds to the constraints of its own.
     let copied = |j: u32| old.constraints.iter().map(move |c| c.map(|g| groups.of_copy(j).map(g)));
     let constraints: Vec<Constraint> = (0..copies).flat_map(copied).collect();
-    let stages: Vec<String> = (0..=last).map(|s| format!("{s} of iteration n - {s}")).collect();
-    let mut overlapped = format!("{}: stage {}", old.name, stages.join(", ")).replace(" - 0", "");
+    let behind: String = (1..=last).map(|s| format!(", {s} of iteration n - {s}")).collect();
+    let mut overlapped = format!("{}: stage 0 of iteration n{behind}", old.name);
     if !old.comment.is_empty() {
         overlapped = format!("{}; {overlapped}", old.comment);
     }
