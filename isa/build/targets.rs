@@ -364,7 +364,7 @@ impl Targets {
     pub fn emit(&self, out: &mut String) -> Result<()> {
         out.push_str("pub(crate) static TARGETS: &[TargetInfo] = &[\n");
         for t in &self.list {
-            let _ = write!(out, "TargetInfo {{ name: {:?}, ", t.name);
+            let _ = write!(out, "TargetInfo {{ name: {:?}, parent: {:?}, ", t.name, t.parent);
             for (key, field, form) in FIELDS {
                 let _ = write!(out, "{field}: {}, ", t.get(key)?.code(*form)?);
             }

@@ -2,11 +2,11 @@
 //!
 //! Sums begin at zero, hundreds of them in a wave that multiplies matrices. Code in front of the loop sets them, and then asks for the first
 //! tile; but memory takes longer to answer than all of that. So they are set behind the loads that fill the pipeline, in front of
-//! the first instruction that waits for these. Where an instruction of a wave takes one cycle they are left where they are.
+//! the first instruction that waits for these, unless lanes are switched between. Where an instruction of a wave takes one cycle they are left where they are.
 
 use super::pipeline::is_constant;
 use crate::mir::{Function, MInst, Opnd, RegClass, VReg};
-use barewave_isa::{Flags, Pipe, op};
+use barewave_isa::{Flags, Pipe, Reg, op};
 use rustc_hash::FxHashSet;
 
 /// Takes constants of vector registers out of a block that `first` follows, and puts them into that where it begins to wait for loads.
@@ -15,6 +15,10 @@ pub(super) fn set_late(f: &mut Function, before: usize, first: &mut Vec<MInst>) 
     let Some(at) = waits_at(f, first).filter(|_| takes_long) else { return };
     let insts = &f.blocks[before].insts;
     if insts.iter().any(|i| i.info(f.target).is_none_or(|info| info.flags.has(Flags::BRANCH))) {
+        return;
+    }
+    // What is set later is set for the lanes that are active there.
+    if insts.iter().chain(&first[..at]).any(|i| writes_exec(f, i)) {
         return;
     }
     let vector = |i: &MInst| match i.dsts[..] {
@@ -44,6 +48,13 @@ fn waits_at(f: &Function, insts: &[MInst]) -> Option<usize> {
         }
     }
     None
+}
+
+/// An instruction changes which lanes are active.
+fn writes_exec(f: &Function, i: &MInst) -> bool {
+    let exec = |r: &Reg| matches!(*r, Reg::EXEC_LO | Reg::EXEC_HI);
+    let named = i.dsts.iter().any(|o| matches!(o, Opnd::P(r) if r.iter().any(|r| exec(&r))));
+    named || i.info(f.target).is_some_and(|info| info.writes.iter().any(exec))
 }
 
 /// Registers that an instruction names.

@@ -84,32 +84,18 @@ chip! {
 
 const TABLE: &str = include_str!("../../isa/latency/chips.csv");
 
-/// Whose constants serve a target without a column of its own.
-const LIKE: &[(&str, &str)] = &[
-    ("gfx902", "gfx900"),
-    ("gfx904", "gfx900"),
-    ("gfx909", "gfx900"),
-    ("gfx90c", "gfx900"),
-    ("gfx9-generic", "gfx900"),
-    ("gfx9-4-generic", "gfx942"),
-    ("gfx1011", "gfx1010"),
-    ("gfx1012", "gfx1010"),
-    ("gfx1031", "gfx1030"),
-    ("gfx1032", "gfx1030"),
-    ("gfx1033", "gfx1030"),
-    ("gfx1034", "gfx1030"),
-    ("gfx1035", "gfx1030"),
-    ("gfx1036", "gfx1030"),
-    ("gfx10-1-generic", "gfx1010"),
-    ("gfx10-3-generic", "gfx1030"),
-    ("gfx1103", "gfx1102"),
-    ("gfx1150", "gfx1151"),
-    ("gfx1152", "gfx1151"),
-    ("gfx1153", "gfx1151"),
-    ("gfx11-generic", "gfx1100"),
-    ("gfx12-generic", "gfx1200"),
-    ("gfx1250", "gfx1200"),
-];
+/// Targets that are more like another one than like their parent in `targets.isa`: graphics processors beside a CPU, without memory of their own.
+const RATHER: &[(&str, &str)] = &[("gfx1150", "gfx1151")];
+
+/// Whose column of the table serves a target: its own or that of the nearest relative that has one.
+fn column(mut name: &'static str) -> Option<&'static str> {
+    let (header, _) = table();
+    while !header.contains(&name) {
+        let rather = RATHER.iter().find(|(of, _)| *of == name).map(|(_, like)| *like);
+        name = rather.or_else(|| Target::parse(name).ok()?.info().parent)?;
+    }
+    Some(name)
+}
 
 /// The table: names of the columns, and lines.
 fn table() -> &'static (Vec<&'static str>, Vec<Vec<&'static str>>) {
@@ -145,19 +131,14 @@ impl Chip {
     /// Reads the constants from the table.
     fn made(target: Target) -> Option<Chip> {
         let name = target.info().name;
-        let own = Chip::read(target, |constant| cell(name, constant));
-        let is_relative = own.is_none();
-        let mut chip = match own {
-            Some(chip) => chip,
-            None => {
-                let like = LIKE.iter().find(|l| l.0 == name)?.1;
-                let mut chip = Chip::read(target, |constant| cell(like, constant))?;
-                chip.validated = 0.0;
-                chip.cus = f64::from(target.info().cus);
-                chip.evidence.iter_mut().for_each(|e| e.1 = Evidence::Inferred);
-                chip
-            }
-        };
+        let like = column(name)?;
+        let is_relative = like != name;
+        let mut chip = Chip::read(target, |constant| cell(like, constant))?;
+        if is_relative {
+            chip.validated = 0.0;
+            chip.cus = f64::from(target.info().cus);
+            chip.evidence.iter_mut().for_each(|e| e.1 = Evidence::Inferred);
+        }
         let (cus, boost) = (chip.cus, chip.boost_mhz);
         for (name, value) in target.facts() {
             if let Some(constant) = chip.constant(name) {

@@ -267,11 +267,7 @@ fn each_target_multiplies_bytes_its_way() {
     b.output(&out);
     let graph = fuse(&b.model, &Options::default()).unwrap();
     for (target, wanted) in TARGETS {
-        let target = Target::parse(target).unwrap();
-        let kernels =
-            barewave::kernels::lower(&graph, &graph.steps[0], target, &Default::default(), "product").unwrap();
-        let machine = barewave::passes::compile(kernels[0].function.clone()).unwrap();
-        let text = barewave::passes::listing::listing(&machine);
+        let text = device::first_listing(&graph, target);
         assert!(text.contains(wanted), "{target}: no {wanted} in\n{text}");
     }
 }

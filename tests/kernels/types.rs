@@ -692,3 +692,19 @@ fn the_last_of_a_shared_depth_adds_in_the_same_order() {
         }
     }
 }
+
+#[test]
+fn each_target_makes_halves_its_way() {
+    // Two in one instruction, one beside what is there, one alone.
+    let ways = ["v_cvt_pk_f16_f32", "v_fma_mixhi_f16", "v_cvt_f16_f32"];
+    for (target, way) in [("gfx950", 0), ("gfx942", 1), ("gfx906", 1), ("gfx803", 2), ("gfx1100", 2)] {
+        let mut b = Builder::new(17, 1);
+        let x = b.input_of(HostTensor::from_f64(DType::F16, &[4096], &[1.0; 4096]));
+        let y = b.node("Sqrt", &[&x], &[]);
+        b.output(&y);
+        let text = device::first_listing(&fuse(&b.model, &Options::default()).unwrap(), target);
+        for (n, other) in ways.iter().enumerate() {
+            assert_eq!(text.contains(other), n == way, "{target}: {other}\n{text}");
+        }
+    }
+}

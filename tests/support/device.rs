@@ -4,6 +4,7 @@ use super::parts;
 use barewave::Compiled;
 use barewave::compile::compile;
 use barewave::graph::fused::FusedGraph;
+use barewave::passes::listing::listing;
 use barewave::runtime::{EmulatedDevice, RunReport, Session};
 use barewave::tensor::HostTensor;
 use barewave_isa::Target;
@@ -30,4 +31,11 @@ pub fn run(
     strict: bool,
 ) -> Result<(Vec<HostTensor>, RunReport), String> {
     session(fused, target, strict)?.0.run(inputs).map_err(|e| e.to_string())
+}
+
+/// The listing of the first kernel of a graph's first step.
+pub fn first_listing(fused: &FusedGraph, target: &str) -> String {
+    let target = Target::parse(target).unwrap();
+    let kernels = barewave::kernels::lower(fused, &fused.steps[0], target, &Default::default(), "first").unwrap();
+    listing(&barewave::passes::compile(kernels[0].function.clone()).unwrap())
 }

@@ -57,6 +57,8 @@ pub enum WaitScheme {
 pub struct TargetInfo {
     /// `gfx942`.
     pub name: &'static str,
+    /// The target whose line of `targets.isa` this one's begins from: the nearest relative, for whoever has no constants of its own.
+    pub parent: Option<&'static str>,
     /// Code name (`cdna3`), for `--target`.
     pub code_name: &'static str,
     /// Products that carry it, normalised (`mi300x`), for `--target`.
