@@ -67,7 +67,7 @@ def value_info(name, shape, dtype):
 
 class Graph:
     def __init__(self, name, opset=17):
-        self.name, self.opset = name, opset
+        self.name, self.opsets = name, {"": opset}
         self.nodes, self.weights, self.inputs, self.outputs = [], [], [], []
 
     def input(self, name, shape, dtype="float32"):
@@ -79,16 +79,17 @@ class Graph:
     def weight(self, name, array):
         self.weights.append(field(5, tensor(name, array)))
 
-    def node(self, op, inputs, outputs, name=None, **attributes):
+    def node(self, op, inputs, outputs, name=None, domain="", **attributes):
+        self.opsets.setdefault(domain, 1)
         body = b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs)
         body += field(3, name or outputs[0]) + field(4, op)
-        body += b"".join(field(5, attribute(k, v)) for k, v in sorted(attributes.items()))
+        body += b"".join(field(5, attribute(k, v)) for k, v in sorted(attributes.items())) + (field(7, domain) if domain else b"")
         self.nodes.append(field(1, body))
 
     def encode(self, metadata=None):
         graph = b"".join(self.nodes) + field(2, self.name) + b"".join(self.weights + self.inputs + self.outputs)
-        opset = field(1, "") + field(2, self.opset)
-        model = field(1, 8) + field(2, "barewave tools") + field(7, graph) + field(8, opset)
+        model = field(1, 8) + field(2, "barewave tools") + field(7, graph)
+        model += b"".join(field(8, field(1, domain) + field(2, version)) for domain, version in self.opsets.items())
         for k, v in sorted((metadata or {}).items()):
             model += field(14, field(1, k) + field(2, v))
         return model
