@@ -287,8 +287,13 @@ pub(super) fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
             _ => tuple(b, values),
         },
         size => {
-            let words: Vec<Part> = if t == DType::F16 && values.len() > 1 && mixes(b.target()) {
-                values.chunks(2).map(|two| mixed(b, two)).collect()
+            let floats = matches!(t, DType::F16 | DType::BF16) && !values.iter().any(|x| matches!(x, Value::Mask(_)));
+            let words: Vec<Part> = if floats {
+                let two = |two: &[Value]| match *two {
+                    [low, high] => halves(b, t, [low, high]),
+                    _ => narrowed(b, t, two[0]),
+                };
+                values.chunks(2).map(two).collect()
             } else {
                 let mut words: Vec<Part> = values.iter().map(|x| narrowed(b, t, *x)).collect();
                 if size == 1 {
@@ -312,6 +317,7 @@ pub(super) fn narrowed(b: &mut Builder, t: DType, x: Value) -> Part {
             let one = b.to_vector(1u32);
             b.select(m, one, 0u32)
         }
+        (DType::F16 | DType::BF16, x) if packs(b.target(), t) => halves(b, t, [x, Value::Word(0u32.into())]),
         (DType::F16, x) if mixes(b.target()) => mixed(b, &[x]),
         (DType::F16 | DType::BF16, x) => {
             let x = x.reg(b);
@@ -331,10 +337,11 @@ pub(super) fn mixes(target: Target) -> bool {
     busy(op::V_FMA_MIX_F32).is_some_and(|mix| busy(op::V_CVT_F32_F16).is_some_and(|convert| mix < convert))
 }
 
-/// An instruction makes two halves of two floats in one pass, rounded as other conversions are.
-fn packs_halves(target: Target) -> bool {
+/// An instruction makes two numbers of 16 bits of two floats in one pass, rounded as other conversions are.
+fn packs(target: Target, t: DType) -> bool {
     let busy = |op: Op| target.op(op).map(|i| i.busy);
-    busy(op::V_CVT_PK_F16_F32).is_some_and(|both| busy(op::V_FMA_MIXLO_F16).is_none_or(|one| both <= one))
+    let both = if t == DType::F16 { op::V_CVT_PK_F16_F32 } else { op::V_CVT_PK_BF16_F32 };
+    busy(both).is_some_and(|both| busy(op::V_FMA_MIXLO_F16).is_none_or(|one| both <= one))
 }
 
 /// Clocks of a SIMD to make an element what it is computed in, and to make a result what is stored.
@@ -342,11 +349,11 @@ pub(super) fn conversions(target: Target, t: DType) -> f64 {
     let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
     let issue = busy(op::V_MOV_B32);
     match t {
-        DType::F16 if packs_halves(target) => 1.5 * issue,
+        DType::F16 | DType::BF16 if packs(target, t) => 1.5 * issue,
         DType::F16 if mixes(target) => 2.5 * issue,
         DType::F16 => busy(op::V_CVT_F32_F16) + busy(op::V_CVT_F16_F32) + issue,
         // Shifted, and rounded by hand.
-        DType::BF16 => 6.0 * issue,
+        DType::BF16 => 5.5 * issue,
         _ => 0.0,
     }
 }
@@ -358,13 +365,17 @@ fn as_it_is(b: &mut Builder, x: Part) -> ([Opnd; 3], Mods) {
     ([x.into(), one.into(), 0u32.into()], Mods::new().with(ModName::Neg, 0b100))
 }
 
+/// Two floats as f16 or bf16, in the halves of a word.
+pub(super) fn halves(b: &mut Builder, t: DType, two: [Value; 2]) -> Part {
+    if t == DType::F16 && mixes(b.target()) && !packs(b.target(), t) {
+        return mixed(b, &two);
+    }
+    let of = two.map(|x| Opnd::from(x.reg(b)));
+    b.generic(Gen::Pack.of(if t == DType::F16 { Type::PkF16 } else { Type::PkBf16 }), &of)
+}
+
 /// One or two floats as f16, in the halves of a word.
 fn mixed(b: &mut Builder, values: &[Value]) -> Part {
-    if packs_halves(b.target()) {
-        let mut of = |i: usize| values.get(i).map_or(0u32.into(), |x| x.reg(b).into());
-        let both: [Opnd; 2] = [of(0), of(1)];
-        return b.op(op::V_CVT_PK_F16_F32, &both);
-    }
     let word = b.v(1);
     b.copy_into(word, 0u32);
     for (x, half) in values.iter().zip([op::V_FMA_MIXLO_F16, op::V_FMA_MIXHI_F16]) {

@@ -213,11 +213,9 @@ impl Rows {
         if self.dtype.size() == 4 {
             return made.to_vec();
         }
-        let halves: Vec<Part> =
-            made.iter().map(|x| values::narrowed(&mut w.b, self.dtype, Value::Word((*x).into()))).collect();
-        let half = halves.len() / 2;
-        let pairs = (0..half).map(|j| if self.dots { (j, j + half) } else { (2 * j, 2 * j + 1) });
-        pairs.map(|(a, b)| values::pack_halves(&mut w.b, halves[a], halves[b])).collect()
+        let half = made.len() / 2;
+        let pairs = (0..half).map(|j| if self.dots { [j, j + half] } else { [2 * j, 2 * j + 1] });
+        pairs.map(|two| values::halves(&mut w.b, self.dtype, two.map(|i| Value::Word(made[i].into())))).collect()
     }
 
     /// What `add` makes of the elements of each row, over the whole workgroup.

@@ -234,13 +234,15 @@ pub enum Gen {
     /// the range of the type, and takes NaN as 0; integer to float rounds to nearest even; integer to integer
     /// wraps or extends by the sign of `from`.
     Cvt,
+    /// Packed floats: two operands of f32, each rounded to nearest even as [`Gen::Cvt`] does, the first one in the low half.
+    Pack,
     /// Barrier of the workgroup: LDS accesses before it (LDS-DMA loads too) are done before any after it. Type b32.
     Barrier,
 }
 
 impl Gen {
     /// All of them, with their names in the text form.
-    pub const NAMES: [(Gen, &'static str); 41] = [
+    pub const NAMES: [(Gen, &'static str); 42] = [
         (Gen::Copy, "copy"),
         (Gen::Add, "add"),
         (Gen::Sub, "sub"),
@@ -281,6 +283,7 @@ impl Gen {
         (Gen::CmpUnordered, "cmp_unordered"),
         (Gen::Select, "select"),
         (Gen::Cvt, "cvt"),
+        (Gen::Pack, "pack"),
         (Gen::Barrier, "barrier"),
     ];
 
@@ -330,6 +333,7 @@ impl Gen {
             Gen::CmpEq | Gen::CmpNe | Gen::CmpLt | Gen::CmpLe | Gen::CmpGt | Gen::CmpGe | Gen::Cvt => {
                 (integer || ty.is_float()) && ty.element().is_none()
             }
+            Gen::Pack => matches!(ty, Type::PkF16 | Type::PkBf16),
             Gen::Select => true,
         }
     }
@@ -358,6 +362,7 @@ impl Generic {
             (Gen::Ldexp, 1) => Some(Type::I32),
             (Gen::Select, 0) => None,
             (Gen::Cvt, _) => Some(self.from),
+            (Gen::Pack, _) => Some(Type::F32),
             _ => Some(self.ty),
         }
     }

@@ -148,6 +148,10 @@ fn function(op: Gen) -> Option<fn(f64) -> f64> {
 /// True when `got` is a right result of the operation.
 fn right(g: Generic, x: &[u64], got: u64) -> bool {
     let t = g.ty;
+    if let (Some(e), Gen::Pack) = (t.element(), g.op) {
+        let to = Generic::convert(Type::F32, e);
+        return (0..2).all(|k| right_conversion(to, x[k], got >> (16 * k) & 0xffff));
+    }
     if let (Some(e), false) = (t.element(), g.op == Gen::Select) {
         let bits = e.bits();
         let half = |w: u64, k: u32| w >> (k * bits) & (u64::MAX >> (64 - bits));

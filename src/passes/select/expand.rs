@@ -50,6 +50,7 @@ impl Selector {
         match (g.op, g.ty) {
             (Gen::Cvt, _) => self.conversion(f, g, d, srcs[0]),
             (Gen::Select, _) => self.selection(f, g, d, srcs),
+            (Gen::Pack, _) => self.pack(f, g, d, srcs),
             (Gen::Neg, t) if !t.is_float() => self.expand(f, Gen::Sub.of(t), d, &[Opnd::Imm(0), srcs[0]]),
             (Gen::Neg | Gen::Abs, t) => self.sign(f, g.op, t, d, srcs[0]),
             // The negation of the second operand is exact.
@@ -300,8 +301,34 @@ impl Selector {
         }
     }
 
-    /// To the nearest bf16, ties to even: half of the last place is added, and a carry does the rest. NaNs stay NaNs.
+    /// Two floats, rounded to the halves of a word.
+    fn pack(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
+        let (mut halves, mut bytes) = (Vec::new(), 0x0504_0100);
+        for x in srcs {
+            halves.push(match g.ty {
+                PkBf16 => {
+                    bytes = 0x0706_0302;
+                    self.rounded_above(f, *x)?
+                }
+                _ => self.cvt(f, F32, F16, *x)?,
+            });
+        }
+        self.push(op::V_PERM_B32, d, &[halves[1], halves[0], Opnd::Imm(bytes)]);
+        Ok(())
+    }
+
+    /// To the nearest bf16, ties to even.
     fn round_to_bf16(&mut self, f: &mut Function, d: Opnd, x: Opnd) -> Result<(), NoWay> {
+        if f.target.has(op::V_CVT_PK_BF16_F32) {
+            return self.expand(f, Gen::Pack.of(PkBf16), d, &[x, Opnd::Imm(0)]);
+        }
+        let above = self.rounded_above(f, x)?;
+        self.expand(f, Gen::Shr.of(U32), d, &[above, Opnd::Imm(16)])
+    }
+
+    /// An f32 rounded to bf16 in its upper half: half of the last place is added, and a carry does the rest. NaNs stay NaNs. What the lower half has
+    /// is unspecified.
+    fn rounded_above(&mut self, f: &mut Function, x: Opnd) -> Result<Opnd, NoWay> {
         let x = self.in_vector(f, F32, x);
         let odd = self.fresh(f, U32);
         self.push(op::V_BFE_U32, odd, &[x, Opnd::Imm(16), Opnd::Imm(1)]);
@@ -312,10 +339,8 @@ impl Selector {
             let bias = self.compute(f, Gen::Add.of(U32), &[odd, Opnd::Imm(0x7fff)])?;
             self.expand(f, Gen::Add.of(U32), sum, &[x, bias])?;
         }
-        let quiet = self.compute(f, Gen::Or.of(B32), &[Opnd::Imm(0x40_0000), x])?;
         let nan = self.compute(f, Gen::CmpUnordered.of(F32), &[x, x])?;
-        let r = self.compute(f, Gen::Select.of(B32), &[nan, quiet, sum])?;
-        self.expand(f, Gen::Shr.of(U32), d, &[r, Opnd::Imm(16)])
+        self.compute(f, Gen::Select.of(B32), &[nan, Opnd::Imm(0xffff_ffff), sum])
     }
 
     /// An f64 as an f32 whose last bit is set when something was lost: rounding that once more to a type of at least

@@ -126,6 +126,7 @@ const RULES: &[Rule] = &[
     row(Add, PkI16, op::V_PK_ADD_U16),  row(Sub, PkI16, op::V_PK_SUB_I16),  row(Mul, PkI16, op::V_PK_MUL_LO_U16),
     row(Min, PkI16, op::V_PK_MIN_I16),  row(Max, PkI16, op::V_PK_MAX_I16),
     row(Add, PkF32, op::V_PK_ADD_F32),  row(Mul, PkF32, op::V_PK_MUL_F32),  row(Fma, PkF32, op::V_PK_FMA_F32),
+    row(Pack, PkF16, op::V_CVT_PK_F16_F32), row(Pack, PkBf16, op::V_CVT_PK_BF16_F32),
     // Conversions.
     convert(F32, F16, op::V_CVT_F32_F16),   convert(F16, F32, op::V_CVT_F16_F32),
     convert(F64, F32, op::V_CVT_F64_F32),   convert(F32, F64, op::V_CVT_F32_F64),
