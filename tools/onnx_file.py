@@ -14,6 +14,13 @@ import numpy as np
 
 TYPES = {np.dtype("float32"): 1, np.dtype("uint8"): 2, np.dtype("int8"): 3, np.dtype("int32"): 6,
          np.dtype("int64"): 7, np.dtype("bool"): 9, np.dtype("float16"): 10, np.dtype("float64"): 11}
+BFLOAT16 = 16  # numpy has it from ml_dtypes, under this name
+
+
+def number_of(dtype):
+    """An element type as ONNX numbers it."""
+    dtype = np.dtype(dtype)
+    return BFLOAT16 if dtype.name == "bfloat16" else TYPES[dtype]
 
 
 def varint(n):
@@ -41,7 +48,7 @@ def tensor(name, array):
     array = np.asarray(array)
     array = array.reshape(array.shape, order="C")
     dims = b"".join(field(1, d) for d in array.shape)
-    return dims + field(2, TYPES[array.dtype]) + field(8, name) + field(9, array.tobytes())
+    return dims + field(2, number_of(array.dtype)) + field(8, name) + field(9, array.tobytes())
 
 
 def attribute(name, value):
@@ -61,7 +68,7 @@ def attribute(name, value):
 
 def value_info(name, shape, dtype):
     dims = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in shape)
-    kind = field(1, TYPES[np.dtype(dtype)]) + field(2, dims)
+    kind = field(1, number_of(dtype)) + field(2, dims)
     return field(1, name) + field(2, field(1, kind))
 
 

@@ -6,7 +6,7 @@ that kernels reach.
 
     python3 tools/figures/memory_bound.py [--barewave target/release/barewave] [--all]
 
-Without --all rows at 92% or more on every target are left out. Needs numpy.
+Without --all rows at 92% or more on every target are left out. Needs numpy and ml_dtypes.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+import ml_dtypes
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,7 +27,8 @@ TARGETS = ["gfx906", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"]
 READ = {"gfx942": 1 << 29, "gfx950": 1 << 29}
 USUAL_READ = 1 << 27
 ENOUGH = 92
-TYPES = {"f32": "float32", "f16": "float16", "i8": "int8"}
+FLOATS = ["f32", "f16", "bf16"]
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8}
 
 
 def ints(*values):
@@ -105,35 +107,35 @@ SUM = one("ReduceSum", without(1), weights=[ints(1)], keepdims=0)
 WHERE = one("ArgMax", without(1), result="int64", axis=1, keepdims=0)
 # Name, types, shape by elements, graph.
 KERNELS = [
-    ("CumSum", "lines of 4096", ["f32", "f16"], LINES, one("CumSum", weights=[ints(1).reshape(())])),
-    ("CumSum", "4096 columns", ["f32", "f16"], LINES, one("CumSum", weights=[ints(0).reshape(())])),
+    ("CumSum", "lines of 4096", FLOATS, LINES, one("CumSum", weights=[ints(1).reshape(())])),
+    ("CumSum", "4096 columns", FLOATS, LINES, one("CumSum", weights=[ints(0).reshape(())])),
     ("CumSum", "4 lines (read twice)", ["f32"], lambda n: [4, n // 4], one("CumSum", weights=[ints(1).reshape(())])),
-    ("CumSum", "16 columns (read twice)", ["f16"], lambda n: [n // 16, 16], one("CumSum", weights=[ints(0).reshape(())])),
-    ("ReduceSum", "lines of 4096", ["f32", "f16"], LINES, SUM),
-    ("ReduceSum", "4096 columns", ["f32", "f16"], LINES, one("ReduceSum", without(0), weights=[ints(0)], keepdims=0)),
-    ("ReduceMax", "48 lines", ["f32", "f16"], lambda n: [48, n // 48], LARGEST),
-    ("ArgMax", "48 lines", ["f32", "f16"], lambda n: [48, n // 48], WHERE),
-    ("ArgMax", "lines of 4096", ["f32", "f16", "i8"], LINES, WHERE),
-    ("Relu", "lines of 4096", ["f32", "f16"], LINES, one("Relu")),
-    ("Erf", "lines of 4096", ["f32", "f16"], LINES, one("Erf")),
-    ("Softmax", "lines of 4096", ["f32", "f16"], LINES, one("Softmax", axis=-1)),
-    ("LayerNormalization", "lines of 4096", ["f32", "f16"], LINES, layer_norm),
-    ("LRN", "64 channels of 128x128", ["f32", "f16"], IMAGES, one("LRN", size=5)),
-    ("GroupNormalization", "320 channels of 64x64 last", ["f32", "f16"],
+    ("CumSum", "16 columns (read twice)", FLOATS[1:], lambda n: [n // 16, 16], one("CumSum", weights=[ints(0).reshape(())])),
+    ("ReduceSum", "lines of 4096", FLOATS, LINES, SUM),
+    ("ReduceSum", "4096 columns", FLOATS, LINES, one("ReduceSum", without(0), weights=[ints(0)], keepdims=0)),
+    ("ReduceMax", "48 lines", FLOATS, lambda n: [48, n // 48], LARGEST),
+    ("ArgMax", "48 lines", FLOATS, lambda n: [48, n // 48], WHERE),
+    ("ArgMax", "lines of 4096", [*FLOATS, "i8"], LINES, WHERE),
+    ("Relu", "lines of 4096", FLOATS, LINES, one("Relu")),
+    ("Erf", "lines of 4096", FLOATS, LINES, one("Erf")),
+    ("Softmax", "lines of 4096", FLOATS, LINES, one("Softmax", axis=-1)),
+    ("LayerNormalization", "lines of 4096", FLOATS, LINES, layer_norm),
+    ("LRN", "64 channels of 128x128", FLOATS, IMAGES, one("LRN", size=5)),
+    ("GroupNormalization", "320 channels of 64x64 last", FLOATS,
      lambda n: [n // (320 * 4096), 64, 64, 320],
      channels_last("GroupNormalization", 320, weights=[1, 0], num_groups=32)),
-    ("MaxPool", "3x3, 256 channels of 64x64 last", ["f32", "f16"], lambda n: [n // (256 * 4096), 64, 64, 256],
+    ("MaxPool", "3x3, 256 channels of 64x64 last", FLOATS, lambda n: [n // (256 * 4096), 64, 64, 256],
      channels_last("MaxPool", 256, kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
-    ("MaxPool", "3x3, planes of 128x128", ["f32", "f16"], IMAGES, one("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
-    ("Resize", "linear, twice as large", ["f32", "f16"], PIXELS, TWICE),
-    ("Pad", "planes of 64x64", ["f32", "f16", "i8"], PIXELS, PADDED),
-    ("Transpose", "rows of 64", ["f32", "f16", "i8"], lambda n: [n // 64, 64], permuted(1, 0)),
-    ("Transpose", "3 channels last", ["f32", "f16", "i8"], lambda n: [n // (3 * 224 * 224), 3, 224, 224], permuted(0, 2, 3, 1)),
-    ("Transpose", "windows of 7x7x768 to images of 56x56", ["f16"], lambda n: [n // (56 * 56 * 768), 8, 8, 7, 7, 768],
+    ("MaxPool", "3x3, planes of 128x128", FLOATS, IMAGES, one("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
+    ("Resize", "linear, twice as large", FLOATS, PIXELS, TWICE),
+    ("Pad", "planes of 64x64", [*FLOATS, "i8"], PIXELS, PADDED),
+    ("Transpose", "rows of 64", [*FLOATS, "i8"], lambda n: [n // 64, 64], permuted(1, 0)),
+    ("Transpose", "3 channels last", [*FLOATS, "i8"], lambda n: [n // (3 * 224 * 224), 3, 224, 224], permuted(0, 2, 3, 1)),
+    ("Transpose", "windows of 7x7x768 to images of 56x56", FLOATS[1:], lambda n: [n // (56 * 56 * 768), 8, 8, 7, 7, 768],
      permuted(0, 1, 3, 2, 4, 5)),
-    ("Transpose", "patches of 2x2x512 to images of 64x64", ["f16"], lambda n: [n // (64 * 64 * 512), 32, 32, 2, 2, 512],
+    ("Transpose", "patches of 2x2x512 to images of 64x64", FLOATS[1:], lambda n: [n // (64 * 64 * 512), 32, 32, 2, 2, 512],
      permuted(0, 5, 1, 3, 2, 4)),
-    ("TopK", "8 of 4096", ["f32", "f16"], LINES, one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
+    ("TopK", "8 of 4096", FLOATS, LINES, one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
 ]
 
 
