@@ -92,6 +92,10 @@ pub(super) fn binary_of_halves(b: &mut Builder, op: Binary, dtype: DType, x: Val
             let (x, y) = (x.reg(b), y.reg(b));
             Some(halves::ratio(b, x, y))
         }
+        (Binary::Pow, y) => {
+            let (x, y) = (x.reg(b), y.reg(b));
+            Some(halves::power(b, dtype, x, y))
+        }
         _ => None,
     }
 }

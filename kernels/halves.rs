@@ -4,30 +4,49 @@
 //! Powers of two are computed times another one, which is taken off where the result is made: `v_exp_f32` and `v_rcp_f32` flush denormals,
 //! and bf16 has the exponents of f32. `tests/kernels/numerics.rs` tries every operand of both types.
 
+mod angles;
+
 use super::float::Float;
 use super::math::{abs, add, copysign, mul, polynomial, sub};
 use crate::graph::expr::Unary;
-use crate::mir::{Builder, Gen, Part, Type};
+use crate::mir::{Builder, Gen, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 
 /// The recipe of an operation of one operand, of f16 or bf16 values held as f32; `None` where that of f32 is short anyway.
 pub(super) fn unary(b: &mut Builder, op: Unary, dtype: DType, x: Part) -> Option<Part> {
     Some(match op {
+        Unary::Acos => angles::inverse_cosine(b, x),
+        Unary::Acosh => inverse_hyperbolic_cosine(b, dtype, x),
+        Unary::Asin => angles::inverse_sine(b, x),
+        Unary::Asinh => inverse_hyperbolic_sine(b, dtype, x),
+        Unary::Atan => angles::inverse_tangent(b, x),
+        Unary::Atanh => inverse_hyperbolic_tangent(b, x),
+        Unary::Cos => angles::sine(b, true, x),
+        Unary::Cosh => {
+            let [h, r] = half_exp(b, x);
+            b.fma(r, 0.25f32, h)
+        }
         Unary::Erf => erf(b, x),
         Unary::Exp if dtype == DType::F16 => exp_of_f16(b, x),
+        Unary::Exp => exp_of_bf16(b, x),
+        Unary::ExpMinusOne => exp_minus_one(b, x),
         Unary::Gelu => gelu(b, dtype, x),
+        Unary::LogOnePlus => log_one_plus(b, x),
         Unary::Mish => mish(b, x),
         // What is denormal in f32, as operand or result, is 0 or infinite in f16.
         Unary::Recip if dtype == DType::F16 => reciprocal(b, x),
         Unary::Sigmoid => sigmoid(b, x),
+        Unary::Sin => angles::sine(b, false, x),
+        Unary::Sinh => hyperbolic_sine(b, x),
         // Denormal operands of f32, which the instruction flushes, are none of f16.
         Unary::Sqrt if dtype == DType::F16 => b.op(Gen::Sqrt.of(Type::F32), &[x.into()]),
         Unary::Swish => {
             let share = sigmoid(b, x);
             mul(b, x, share)
         }
+        Unary::Tan => angles::tangent(b, x),
         Unary::Tanh => tanh(b, x),
         _ => return None,
     })
@@ -52,6 +71,161 @@ fn exp(b: &mut Builder, x: Part, times: f32, up: f32) -> Part {
 fn exp_of_f16(b: &mut Builder, x: Part) -> Part {
     let x = mul(b, x, LOG2_E);
     exp2(b, x)
+}
+
+/// `e^x`: of negative operands times `2^64`, which is taken off the result.
+fn exp_of_bf16(b: &mut Builder, x: Part) -> Part {
+    let negative = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), x.into()]);
+    let (up, down) = (b.to_vector(64.0f32), b.to_vector(2f32.powi(-64)));
+    let up = b.select(negative, up, 0u32);
+    let t = b.fma(x, LOG2_E, up);
+    let e = exp2(b, t);
+    let down = b.select(negative, down, 1.0f32);
+    mul(b, e, down)
+}
+
+/// `e^x - 1`, below 1/8 a polynomial.
+fn exp_minus_one(b: &mut Builder, x: Part) -> Part {
+    let t = mul(b, x, LOG2_E);
+    let e = exp2(b, t);
+    let big = add(b, -1.0f32, e);
+    let p = polynomial(b, x, &[4.165_923e-2, 1.667_745_4e-1, 5.000_003e-1, 1.0]);
+    let small = mul(b, x, p);
+    let a = abs(b, x.into());
+    let is_small = b.op(Gen::CmpGt.of(Type::F32), &[0.125f32.into(), a.into()]);
+    b.select(is_small, small, big)
+}
+
+/// `ln(1 + x)`, with what rounding the sum took of a small `x`. Of an infinite one that is nothing, which the median gives.
+fn log_one_plus(b: &mut Builder, x: Part) -> Part {
+    let u = add(b, 1.0f32, x);
+    let l = b.op(Gen::Log2.of(Type::F32), &[u.into()]);
+    let taken = add(b, -1.0f32, u);
+    let lost = sub(b, x, taken);
+    let [least, most] = [-1.0, 1.0].map(|s| b.to_vector(s * 2f32.powi(-24)));
+    let lost = b.op(op::V_MED3_F32, &[lost.into(), least.into(), most.into()]);
+    let ln_2 = b.to_vector(LN_2);
+    b.fma(l, ln_2, lost)
+}
+
+/// `e^|x| / 2` and its reciprocal.
+fn half_exp(b: &mut Builder, x: Part) -> [Part; 2] {
+    let a = abs(b, x.into());
+    let h = exp(b, a, 1.0, -1.0);
+    [h, reciprocal(b, h)]
+}
+
+/// Hyperbolic sine: `h - 1 / 4h` with `h = e^|x| / 2`, below 1/2 a polynomial.
+fn hyperbolic_sine(b: &mut Builder, x: Part) -> Part {
+    let [h, r] = half_exp(b, x);
+    let big = b.fma(r, -0.25f32, h);
+    let big = copysign(b, big, x.into());
+    let s = mul(b, x, x);
+    let p = polynomial(b, s, &[8.402_457e-3, 1.666_613_4e-1, 1.0]);
+    let small = mul(b, x, p);
+    let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.25f32.into(), s.into()]);
+    b.select(is_big, big, small)
+}
+
+/// `ln(a + w)` of magnitudes whose root `w` may be infinite though the result is not, where f32 has no larger numbers than the type: at most `limit`.
+fn log_of_sum(b: &mut Builder, dtype: DType, a: Part, w: Part, limit: Part) -> Part {
+    let ln_2 = b.to_vector(LN_2);
+    if dtype == DType::F16 {
+        let u = add(b, a, w);
+        let l = b.op(Gen::Log2.of(Type::F32), &[u.into()]);
+        return mul(b, l, ln_2);
+    }
+    let w = b.op(Gen::Min.of(Type::F32), &[w.into(), limit.into()]);
+    let half = mul(b, w, 0.5f32);
+    let u = b.fma(a, 0.5f32, half);
+    let l = b.op(Gen::Log2.of(Type::F32), &[u.into()]);
+    b.fma(l, ln_2, ln_2)
+}
+
+/// Inverse hyperbolic sine: `ln(a + √(a² + 1))` with the sign of `x`, below 1/2 a polynomial.
+fn inverse_hyperbolic_sine(b: &mut Builder, dtype: DType, x: Part) -> Part {
+    let a = abs(b, x.into());
+    let s = mul(b, a, a);
+    let more = add(b, 1.0f32, s);
+    let w = b.op(Gen::Sqrt.of(Type::F32), &[more.into()]);
+    let limit = add(b, 1.0f32, a);
+    let big = log_of_sum(b, dtype, a, w, limit);
+    let p = polynomial(b, s, &[-3.306_132e-2, 7.345_594_5e-2, -1.666_058_7e-1, 1.0]);
+    let small = mul(b, a, p);
+    let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.25f32.into(), s.into()]);
+    let r = b.select(is_big, big, small);
+    copysign(b, r, x.into())
+}
+
+/// Inverse hyperbolic cosine: `ln(x + √(t² + 2t))` with `t = x - 1`, which has values below -1, too.
+fn inverse_hyperbolic_cosine(b: &mut Builder, dtype: DType, x: Part) -> Part {
+    let t = add(b, -1.0f32, x);
+    let more = add(b, 2.0f32, t);
+    let square = mul(b, t, more);
+    let w = b.op(Gen::Sqrt.of(Type::F32), &[square.into()]);
+    let r = log_of_sum(b, dtype, x, w, x);
+    let below = b.op(Gen::CmpGt.of(Type::F32), &[1.0f32.into(), x.into()]);
+    b.select(below, f32::NAN, r)
+}
+
+/// Inverse hyperbolic tangent: half of `ln((1 + a) / (1 - a))` with the sign of `x`, below 1/4 a polynomial.
+fn inverse_hyperbolic_tangent(b: &mut Builder, x: Part) -> Part {
+    let a = abs(b, x.into());
+    let (n, d) = (add(b, 1.0f32, a), sub(b, 1.0f32, a));
+    let [n, d] = [n, d].map(|x| b.op(Gen::Log2.of(Type::F32), &[x.into()]));
+    let l = sub(b, n, d);
+    let big = mul(b, l, LN_2 / 2.0);
+    let s = mul(b, a, a);
+    let p = polynomial(b, s, &[2.131_505_6e-1, 3.330_741_8e-1, 1.0]);
+    let small = mul(b, a, p);
+    let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.0625f32.into(), s.into()]);
+    let r = b.select(is_big, big, small);
+    copysign(b, r, x.into())
+}
+
+/// `x^y` with the special cases of C's `pow`: `2^(y log2 |x|)`, the product by an instruction for which nothing times anything is nothing.
+pub(super) fn power(b: &mut Builder, dtype: DType, x: Part, y: Part) -> Part {
+    let f = Float(Type::F32);
+    let a = abs(b, x.into());
+    let whole_exponents = dtype == DType::BF16;
+    // Denormals of f32, among operands and results, are numbers of bf16: the logarithm has them times 2^32, the result comes times 2^64.
+    let log = if whole_exponents {
+        let small = f.compare_to(b, Gen::CmpLt, a, f64::from(f32::MIN_POSITIVE));
+        let up = f.scaled(b, a, 2f64.powi(32));
+        let scaled = b.select(small, up, a);
+        let log = f.one(b, Gen::Log2, scaled);
+        let excess = b.to_vector(32.0f32);
+        let excess = b.select(small, excess, 0u32);
+        f.sub(b, log, excess)
+    } else {
+        f.one(b, Gen::Log2, a)
+    };
+    let exponent = b.op(op::V_MUL_LEGACY_F32, &[y.into(), log.into()]);
+    let mut r = if whole_exponents {
+        let low = f.compare_to(b, Gen::CmpLt, exponent, -64.0);
+        let (up, down) = (b.to_vector(64.0f32), b.to_vector(2f32.powi(-64)));
+        let up = b.select(low, up, 0u32);
+        let exponent = f.add(b, exponent, up);
+        let r = exp2(b, exponent);
+        let down = b.select(low, down, 1.0f32);
+        f.mul(b, r, down)
+    } else {
+        exp2(b, exponent)
+    };
+    // Odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
+    let whole = f.one(b, Gen::Trunc, y);
+    let integral = f.compare(b, Gen::CmpEq, whole, y);
+    let half = f.scaled(b, y, 0.5);
+    let half_whole = f.one(b, Gen::Trunc, half);
+    let odd = f.compare(b, Gen::CmpNe, half_whole, half);
+    let odd = b.mask_and(integral, odd);
+    let signed = copysign(b, r, x.into());
+    r = b.select(odd, signed, r);
+    let negative = f.compare_to(b, Gen::CmpLt, x, 0.0);
+    let finite = f.compare_to(b, Gen::CmpLt, a, f64::INFINITY);
+    let negative = b.mask_and(negative, finite);
+    let inside = b.select(integral, r, Opnd::from(f32::NAN));
+    b.select(negative, inside, r)
 }
 
 /// `1 / (1 + e^-x)`, from both terms divided by `2^32`.

@@ -1,7 +1,9 @@
 //! Sine, cosine and tangent of every f32 and f64, within 2 ULP (tangent 3).
 //!
 //! An argument is reduced to `x = q π/2 + r` with `|r| <= π/4`; the quadrant `q` says which of two polynomials of `r`
-//! the result is, and its sign. Below π/4 `r` is `x`. Above, the reduction is Payne and Hanek's (1983): with
+//! the result is, and its sign. Below π/4 `r` is `x`. Of singles below 2^16, multiples of π/2 in three parts are taken off (Cody and Waite): `q` has
+//! 16 bits, and the fused multiply-add that takes off the first part leaves no error. Code for larger
+//! ones stands aside, and is executed where a lane of the wave needs it. That reduction is Payne and Hanek's (1983): with
 //! `|x| = m 2^s` and `m` an integer of 24 bits (53), the bits of 2/π that make multiples of 4 in `m 2^s 2/π` do not matter,
 //! and those far behind its point do not either.
 //!
@@ -18,7 +20,7 @@ use super::float::{Float, Polynomial};
 use super::math::{add, mul, neg, sub};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use barewave_isa::op;
-use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4};
 
 /// 2/π in binary, behind the point, after 32 zero bits.
 const TWO_OVER_PI: [u32; 8] =
@@ -34,10 +36,58 @@ struct Reduced {
     low: Part,
 }
 
+/// Singles from here on are reduced by Payne and Hanek's method.
+pub(super) const FAR: f64 = 65536.0;
+
+/// Values, and in the lanes of the mask what `others` computes, which is executed where a lane of the wave is in the mask.
+pub(super) fn rarely<const N: usize>(
+    b: &mut Builder,
+    mask: Part,
+    values: [Part; N],
+    others: impl FnOnce(&mut Builder) -> [Part; N],
+) -> [Part; N] {
+    let held = values.map(|x| {
+        let r = b.v(x.len);
+        b.copy_into(r, x);
+        r
+    });
+    let go_on = b.label();
+    b.branch_if_none(mask, go_on, "far");
+    for (r, x) in held.iter().zip(others(b)) {
+        let x = b.select(mask, x, *r);
+        b.copy_into(*r, x);
+    }
+    b.place(go_on, "near");
+    held
+}
+
+/// Quadrant, remainder and nothing that it lacks of a magnitude below [`FAR`]: two roundings of the remainder itself.
+fn cody_waite(b: &mut Builder, a: Part) -> [Part; 3] {
+    // Added to the number of quarter turns it leaves the nearest integer in the lowest bits.
+    let whole = b.to_vector(12_582_912.0f32);
+    let quadrant = b.fma(a, FRAC_2_PI as f32, whole);
+    let q = sub(b, quadrant, whole);
+    let parts = [-FRAC_PI_2 as f32, 4.371_139e-8, 1.715_124_5e-15];
+    let [first, second, third] = parts.map(|p| b.to_vector(p));
+    let r = b.fma(q, first, a);
+    let r = b.fma(q, second, r);
+    let rest = b.fma(q, third, r);
+    [quadrant, rest, b.to_vector(0u32)]
+}
+
 /// Reduces `|x|`, given as `a`. Infinities and NaN give anything.
 fn reduce(f: Float, b: &mut Builder, a: Part) -> Reduced {
+    if !f.is_double() {
+        let near = cody_waite(b, a);
+        let far = f.compare_to(b, Gen::CmpGe, a, FAR);
+        let [quadrant, rest, low] = rarely(b, far, near, |b| {
+            let (quadrant, rest, low) = payne_hanek(b, a);
+            [quadrant, rest, low]
+        });
+        return Reduced { quadrant, rest, low };
+    }
     let small = f.compare_to(b, Gen::CmpLt, a, FRAC_PI_4);
-    let (quadrant, rest, low) = if f.is_double() { by_pieces(b, a) } else { payne_hanek(b, a) };
+    let (quadrant, rest, low) = by_pieces(b, a);
     let zero = f.constant(b, 0.0);
     Reduced {
         quadrant: b.select(small, 0u32, quadrant),
@@ -89,7 +139,7 @@ fn by_pieces(b: &mut Builder, a: Part) -> (Part, Part, Part) {
     (b.convert(Type::F64, Type::I32, turns), rest, low)
 }
 
-/// Quadrant and remainder in two parts of a magnitude from 2^-6 on.
+/// Quadrant and remainder in two parts of a magnitude from [`FAR`] on.
 fn payne_hanek(b: &mut Builder, a: Part) -> (Part, Part, Part) {
     let exponent = b.shr(a, 23u32);
     let fraction = b.and(a, 0x007f_ffffu32);

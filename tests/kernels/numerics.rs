@@ -20,7 +20,9 @@ fn bound(f: &measure::Function, dtype: DType) -> f64 {
     match (f.op, dtype) {
         ("Erf", _) => 45.0,
         ("Gelu", DType::BF16) => 1000.0,
-        ("Gelu" | "Exp", DType::F16) | ("Sigmoid" | "Swish" | "Tanh" | "Mish", _) => 80.0,
+        ("Gelu", DType::F16) | ("Exp" | "Sigmoid" | "Swish" | "Tanh" | "Mish", _) => 80.0,
+        ("Acos" | "Acosh" | "Asin" | "Asinh" | "Atan" | "Atanh" | "Cos" | "Sin" | "Tan", _) => 80.0,
+        ("Celu" | "Cosh" | "Elu" | "Selu" | "Sinh" | "Softplus", _) => 80.0,
         _ => f.bound,
     }
 }
