@@ -295,6 +295,44 @@ fn powers_and_remainders_of_both_types() {
     }
 }
 
+/// Powers of floats of 16 bits: every pair of special numbers, with their signs, and random bit patterns, of which denormal ones and such with denormal results are some.
+#[test]
+fn powers_of_halves() {
+    let mut rng = Builder::new(17, 6).rng;
+    for dtype in [DType::F16, DType::BF16] {
+        let special = [0.0, 1.0, 0.5, 2.0, 3.0, 2.5, 1e-7, 1e-40, 60000.0, 1e38, f64::INFINITY, f64::NAN];
+        let special: Vec<f64> = special.iter().flat_map(|x| [*x, -*x]).collect();
+        let mut pairs: Vec<(f64, f64)> = special.iter().flat_map(|&x| special.iter().map(move |&y| (x, y))).collect();
+        let one = |bits: u16| match dtype {
+            DType::F16 => half::f16::from_bits(bits).to_f64(),
+            _ => half::bf16::from_bits(bits).to_f64(),
+        };
+        while pairs.len() < 1 << 14 {
+            let (x, y) = (one(rng.next_u64() as u16), one(rng.next_u64() as u16));
+            // An exponent that makes a number of it, more often than not.
+            let fit = (rng.next_unit() * 2.0 - 1.0) * 95.0 / x.abs().ln().abs();
+            pairs.push((x, if rng.next_u64() & 1 == 0 && fit.is_finite() { fit } else { y }));
+        }
+        let of = |part: fn(&(f64, f64)) -> f64| {
+            HostTensor::from_f64(dtype, &[pairs.len()], &pairs.iter().map(part).collect::<Vec<f64>>())
+        };
+        let (x, y) = (of(|p| p.0), of(|p| p.1));
+        let mut b = Builder::new(17, 6);
+        let names = [&x, &y].map(|t| b.input_of(t.clone()));
+        let power = b.node("Pow", &[&names[0], &names[1]], &[]);
+        b.output(&power);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let (x, y) = (x.to_f64(), y.to_f64());
+        for target in WIDTHS {
+            let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+            for ((x, y), got) in x.iter().zip(&y).zip(out[0].to_f64()) {
+                let e = error(dtype, got, x.powf(*y));
+                assert!(e <= 0.52, "{x:e}^{y:e} is {:e}, not {got:e}: {e} ULP ({dtype}, {target})", x.powf(*y));
+            }
+        }
+    }
+}
+
 /// Quotients of f16 are those of numbers without end, rounded: of numbers of every size and sign, of zeros, infinities and what is no number; and those
 /// that are whole are whole before anything is made of them.
 #[test]

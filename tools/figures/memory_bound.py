@@ -96,6 +96,22 @@ def layer_norm(shape, dtype):
     return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
 
 
+def of_two(op):
+    """A model of one node that reads two matrices, which together have as many elements as others read."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=20)
+        for name in ["x", "z"]:
+            g.input(name, shape, dtype)
+        g.node(op, ["x", "z"], ["y0"])
+        g.output("y0", shape, dtype)
+        return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+    return make
+
+
+FUNCTIONS = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Reciprocal", "Relu",
+             "Sigmoid", "Sin", "Sinh", "Softplus", "Sqrt", "Tan", "Tanh"]
 LINES = lambda n: [n // 4096, 4096]
 IMAGES = lambda n: [n // (64 * 128 * 128), 64, 128, 128]
 PIXELS = lambda n: [n // (64 * 64 * 64), 64, 64, 64]
@@ -116,8 +132,8 @@ KERNELS = [
     ("ReduceMax", "48 lines", FLOATS, lambda n: [48, n // 48], LARGEST),
     ("ArgMax", "48 lines", FLOATS, lambda n: [48, n // 48], WHERE),
     ("ArgMax", "lines of 4096", [*FLOATS, "i8"], LINES, WHERE),
-    ("Relu", "lines of 4096", FLOATS, LINES, one("Relu")),
-    ("Erf", "lines of 4096", FLOATS, LINES, one("Erf")),
+    *[(op, "lines of 4096", FLOATS, LINES, one(op, opset=20)) for op in FUNCTIONS],
+    *[(op, "of two matrices", FLOATS, lambda n: LINES(n // 2), of_two(op)) for op in ["Add", "Div", "Pow"]],
     ("Softmax", "lines of 4096", FLOATS, LINES, one("Softmax", axis=-1)),
     ("LayerNormalization", "lines of 4096", FLOATS, LINES, layer_norm),
     ("LRN", "64 channels of 128x128", FLOATS, IMAGES, one("LRN", size=5)),
