@@ -42,7 +42,7 @@ use barewave_isa::op;
 
 use parts::Counted;
 use plan::{How, Plan};
-pub(super) use plan::{fits, key, makes, seen, takes_any_keys};
+pub(super) use plan::{fits, key, makes, pages, seen, takes_any_keys};
 use rounds::{Place, Rounds, Summed};
 use shares::Share;
 

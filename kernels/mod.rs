@@ -254,7 +254,7 @@ const WORTH_PACKING: f64 = 0.96;
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
 /// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
-/// products to attentions, these with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
+/// products to attentions, these with what gathers their keys and values, and with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
 /// from 4 or 8 with scales of blocks, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
@@ -281,8 +281,13 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let next = attending.as_ref().unwrap_or(graph);
     let caching = crate::graph::keep_caches(next, |graph, step| attention::fits(graph, step, target)).or(attending);
     let next = caching.as_ref().unwrap_or(graph);
+    let paging = crate::graph::read_by_tables(next, |graph, before, copies, whole| {
+        attention::pages(graph, before, copies, whole, target)
+    })
+    .or(caching);
+    let next = paging.as_ref().unwrap_or(graph);
     let making = crate::graph::make_lines(next, |graph, before, whole| attention::makes(graph, before, whole, target))
-        .or(caching);
+        .or(paging);
     let next = making.as_ref().unwrap_or(graph);
     let scaled = crate::graph::scaled_factors(
         next,

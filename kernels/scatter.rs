@@ -1,13 +1,13 @@
 //! Scatter: a copy, and then a workitem for each line along the axis that stores what replaces elements of it, one after the other.
 //!
 //! A line's stores are a workitem's own, in program order, so that of several for one place the last one stays, in every run. Several indices and
-//! elements are on their way together. Where no two are for one place each is a workitem's.
+//! elements are on their way together. Where no two are for one place, neighbours of each are a workitem's, which may have to make them first.
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::reduce::scalar_loop;
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, pointwise};
+use super::{Arg, Cx, Kernel, Writer, expr, pointwise};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{Scatter, Step, StepKind};
 use crate::mir::{Gen, Part, Type};
@@ -19,6 +19,9 @@ const ENOUGH: u32 = 2;
 
 /// Updates of a line that are read together.
 const TOGETHER: u32 = 8;
+
+/// Bytes that a workitem stores of an update, at most.
+const WIDEST: usize = 16;
 
 /// What replaces elements of the workitems' lines.
 struct Updates<'a> {
@@ -59,13 +62,9 @@ impl Updates<'_> {
             read.push(values);
         }
         let (buf, stride) = (w.buffer(&self.cx, Arg::Output)?, self.stride(Arg::Output, t));
-        let extent = self.cx.step.output.view.dims[self.axis] as u32;
+        let extent = dims_along(&self.cx, self.axis);
         for (index, x) in read[0].iter().zip(&read[1]) {
-            let index = index.whole(&mut w.b).dword(0);
-            let turned = w.b.add(index, extent);
-            let negative = w.b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), index.into()]);
-            let index = w.b.select(negative, turned, index);
-            let mut inside = w.b.op(Gen::CmpGt.of(Type::U32), &[extent.into(), index.into()]);
+            let (index, mut inside) = placed(w, *index, extent);
             if let Some(present) = self.present {
                 inside = w.b.mask_and(inside, present);
             }
@@ -79,7 +78,7 @@ impl Updates<'_> {
     }
 }
 
-pub(super) fn lower(cx: &Cx, &Scatter { axis, apart }: &Scatter) -> Res<Vec<Kernel>> {
+pub(super) fn lower(cx: &Cx, scatter: &Scatter) -> Res<Vec<Kernel>> {
     let step = cx.step;
     let mut copy = Step {
         kind: StepKind::Pointwise,
@@ -89,29 +88,45 @@ pub(super) fn lower(cx: &Cx, &Scatter { axis, apart }: &Scatter) -> Res<Vec<Kern
     };
     StepKind::Pointwise.collapse(&mut copy);
     let mut kernels = pointwise::lower(&Cx { step: &copy, ..*cx })?;
-    let index = cx.dtype(Arg::Input(1));
-    if !matches!(index, DType::I32 | DType::I64) {
+    if !matches!(cx.dtype(Arg::Input(1)), DType::I32 | DType::I64) {
         return Err(Reason::Malformed("indices that are no numbers"));
     }
-    let cx = Cx { moves: true, ..*cx };
-    let mut dims = step.inputs[2].view.dims.clone();
-    let updates = if apart { 1 } else { std::mem::replace(&mut dims[axis], 1) as u32 };
+    let cx = Cx { moves: scatter.made.is_none(), ..*cx };
+    kernels.push(if scatter.apart { one_by_one(&cx, scatter)? } else { line_by_line(&cx, scatter.axis)? });
+    Ok(kernels)
+}
+
+/// Workitems of a workgroup for so many in all.
+fn workgroup(cx: &Cx, items: usize) -> u32 {
+    let many = items >= (ENOUGH * WORKGROUP * cx.target.cus()) as usize;
+    if many { WORKGROUP } else { cx.target.info().wave_size }
+}
+
+/// The number of a workitem, or the last one's that is needed, and the lanes that are, where not all are.
+fn numbered(w: &mut Writer, items: usize) -> (Part, Option<Part>) {
+    let item = pointwise::linear_index(&mut w.b);
+    let last = w.b.to_vector(items as u32 - 1);
+    let held = w.b.op(Gen::Min.of(Type::U32), &[item.into(), last.into()]);
+    let all = items.is_multiple_of(w.b.function().workgroup_size as usize);
+    let present = (!all).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(items as u32).into(), item.into()]));
+    (held, present)
+}
+
+/// Each workitem stores all updates of a line.
+fn line_by_line(cx: &Cx, axis: usize) -> Res<Kernel> {
+    let index = cx.dtype(Arg::Input(1));
+    let mut dims = cx.step.inputs[2].view.dims.clone();
+    let updates = std::mem::replace(&mut dims[axis], 1) as u32;
     let lines: usize = dims.iter().product();
-    let many = lines >= (ENOUGH * WORKGROUP * cx.target.cus()) as usize;
-    let workgroup = if many { WORKGROUP } else { cx.target.info().wave_size };
-    let mut w = cx.kernel(workgroup);
-    let line = pointwise::linear_index(&mut w.b);
-    let last = w.b.to_vector(lines as u32 - 1);
-    let held = w.b.op(Gen::Min.of(Type::U32), &[line.into(), last.into()]);
+    let mut w = cx.kernel(workgroup(cx, lines));
+    let (held, present) = numbered(&mut w, lines);
     let coords = address::coordinates(&mut w.b, held, &dims);
     let t = cx.dtype(Arg::Output);
     let mut of_line = coords.clone();
     of_line[axis] = None;
     let first = [(Arg::Input(1), index, &coords), (Arg::Input(2), t, &coords), (Arg::Output, t, &of_line)]
         .map(|(arg, t, coords)| address::offset(&mut w.b, cx.view(arg), t.size(), coords));
-    let present = (!lines.is_multiple_of(workgroup as usize))
-        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(lines as u32).into(), line.into()]));
-    let all = Updates { cx, axis, index, first, present };
+    let all = Updates { cx: *cx, axis, index, first, present };
     if updates >= TOGETHER {
         scalar_loop(&mut w, "updates", updates / TOGETHER, |w, round| {
             let from = w.b.mul(round, TOGETHER);
@@ -123,6 +138,84 @@ pub(super) fn lower(cx: &Cx, &Scatter { axis, apart }: &Scatter) -> Res<Vec<Kern
         let from = w.b.scalar(updates - rest);
         all.replace(&mut w, from, rest)?;
     }
-    kernels.push(w.finish([(lines as u32).div_ceil(workgroup), 1, 1], 0));
-    Ok(kernels)
+    let groups = (lines as u32).div_ceil(w.b.function().workgroup_size);
+    Ok(w.finish([groups, 1, 1], 0))
+}
+
+/// Neighbours that go to neighbouring places together.
+fn neighbours(cx: &Cx, axis: usize) -> usize {
+    let (out, places, t) = (cx.view(Arg::Output), cx.view(Arg::Input(1)), cx.dtype(Arg::Output));
+    let Some(d) = out.rank().checked_sub(1).filter(|d| *d != axis) else { return 1 };
+    let (extent, alike) = (places.dims[d], places.strides[d] == 0 || places.dims[d] == 1);
+    let fits = |width: &usize| {
+        let bytes = width * t.size();
+        alike
+            && out.strides[d] == 1
+            && extent.is_multiple_of(*width)
+            && bytes <= WIDEST
+            && values::is_aligned(t, out, bytes)
+    };
+    let one_word = t.size() >= 4 || values::comes_in_fours(t);
+    [8, 4, 2].into_iter().filter(|_| one_word).find(fits).unwrap_or(1)
+}
+
+/// Each workitem stores neighbours of an update, which may have to be made first.
+fn one_by_one(cx: &Cx, scatter: &Scatter) -> Res<Kernel> {
+    let (axis, t, index) = (scatter.axis, cx.dtype(Arg::Output), cx.dtype(Arg::Input(1)));
+    let dims = &cx.step.inputs[2].view.dims;
+    let width = neighbours(cx, axis);
+    let mut steps = dims.clone();
+    if let Some(last) = steps.last_mut() {
+        *last /= width;
+    }
+    let items: usize = steps.iter().product();
+    let mut w = cx.kernel(workgroup(cx, items));
+    let (held, present) = numbered(&mut w, items);
+    let mut coords = address::coordinates(&mut w.b, held, &steps);
+    if let Some(Some(last)) = coords.last_mut() {
+        *last = w.b.mul(*last, width as u32);
+    }
+    let place = address::offset(&mut w.b, cx.view(Arg::Input(1)), index.size(), &coords);
+    let buf = w.buffer(cx, Arg::Input(1))?;
+    let place = values::load(&mut w.b, index, buf, place);
+    let (mut known, mut operands) = (Vec::new(), Vec::new());
+    for i in scatter.updates() {
+        operands.push(pointwise::load(&mut w, cx, i, &coords, width, &mut known)?);
+    }
+    let operand = |i: usize, lane: usize| operands[i][lane.min(operands[i].len() - 1)];
+    let mut results = Vec::new();
+    for lane in 0..width {
+        results.push(match &scatter.made {
+            None => operand(0, lane),
+            Some(made) => expr::eval(&mut w.b, &made.expr, &|i| operand(i as usize - 2, lane), None)?,
+        });
+    }
+    let (place, mut inside) = placed(&mut w, place, dims_along(cx, axis));
+    if let Some(present) = present {
+        inside = w.b.mask_and(inside, present);
+    }
+    coords[axis] = None;
+    let first = address::offset(&mut w.b, cx.view(Arg::Output), t.size(), &coords);
+    let along = w.b.mul(place, (cx.view(Arg::Output).strides[axis] * t.size() as i64) as u32);
+    let mut at = address::add(&mut w.b, first, Offset { reg: Some(along), imm: 0 });
+    let reg = at.vector(&mut w.b);
+    at.reg = Some(w.b.guard(inside, reg));
+    let buf = w.buffer(cx, Arg::Output)?;
+    values::store_some(&mut w.b, t, buf, at, &results);
+    let groups = (items as u32).div_ceil(w.b.function().workgroup_size);
+    Ok(w.finish([groups, 1, 1], 0))
+}
+
+/// Places along the axis.
+fn dims_along(cx: &Cx, axis: usize) -> u32 {
+    cx.view(Arg::Output).dims[axis] as u32
+}
+
+/// The place that an index means, of so many, and the lanes whose place there is.
+fn placed(w: &mut Writer, index: Value, extent: u32) -> (Part, Part) {
+    let index = index.whole(&mut w.b).dword(0);
+    let turned = w.b.add(index, extent);
+    let negative = w.b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), index.into()]);
+    let index = w.b.select(negative, turned, index);
+    (index, w.b.op(Gen::CmpGt.of(Type::U32), &[extent.into(), index.into()]))
 }

@@ -8,6 +8,8 @@
 //!
 //! Queries and new lines may have to be made of what is loaded ([`made`]), rotated by their positions: every workgroup does that for itself.
 //!
+//! Where a table says in which line a key lies, a team looks up those of its next round while it computes with what it has.
+//!
 //! Where the step writes the caches that it reads, a team loads a line of what there was of them, or takes the new one that it holds,
 //! and stores it: every line has one team.
 
@@ -82,6 +84,8 @@ pub(super) struct Few {
     cached: bool,
     /// Lines that are made first.
     made: u32,
+    /// Where lines lie is looked up.
+    paged: bool,
 }
 
 impl Few {
@@ -98,6 +102,9 @@ impl Few {
         if kind.cached && (shared(1) || shared(2)) {
             return None;
         }
+        if kind.rows().is_some_and(|i| graph.tensor(step.inputs[i].tensor).dtype != DType::I32) {
+            return None;
+        }
         let each = RUN / t.size() as u32;
         let whole = [e.depth, e.width].into_iter().all(|n| n.is_multiple_of(each as usize));
         let team = (e.depth.max(e.width) as u32 / each).next_power_of_two();
@@ -111,7 +118,7 @@ impl Few {
         let dots = dots(target, t);
         let made = kind.made.iter().map(|m| if m.of == 0 { e.queries as u32 } else { 1 }).sum();
         let of = |abreast: u32, rounds: u32| {
-            let few = Few { e, team, each, abreast, rounds, parts: 1, cached: kind.cached, made };
+            let few = Few { e, team, each, abreast, rounds, parts: 1, cached: kind.cached, made, paged: kind.paged };
             let parts = (e.keys as u32).div_ceil(few.chunk());
             Few { parts, ..few }
         };
@@ -187,7 +194,7 @@ impl Few {
         let groups = self.e.batches as u32 * self.parts;
         let work = f64::from(instructions) * m.issue * waves * f64::from(groups.div_ceil(info.cus));
         let turns = groups.div_ceil(info.cus * BESIDE);
-        let waits = WAITS + if self.made > 0 { MAKING } else { 0.0 };
+        let waits = WAITS + if self.made > 0 { MAKING } else { 0.0 } + if self.paged { m.latency } else { 0.0 };
         let alone = f64::from(turns) * (waits + f64::from(self.rounds) * m.latency);
         let lines = self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size;
         let bytes = (lines * (1 + usize::from(self.cached))) as f64;
@@ -218,6 +225,8 @@ struct Held {
     queries: Vec<Vec<Part>>,
     new: Option<New>,
     fixed: Operands,
+    /// In which lines the team's keys of a round lie, where that is looked up: each round leaves those of the next one.
+    rows: Vec<Part>,
 }
 
 /// A column of a query that a workitem has.
@@ -305,7 +314,7 @@ impl Keys<'_> {
     /// Asks for all numbers that the kernel is told, before its loop.
     fn ask(&self, w: &mut Writer) {
         let r = self.cx.step.output.view.rank();
-        for (i, a) in self.cx.step.inputs[..self.kind.caches().end].iter().enumerate() {
+        for (i, a) in self.cx.step.inputs[..self.kind.makings().start].iter().enumerate() {
             for d in (0..r).filter(|d| plan::told(self.kind, i, &a.view, *d)) {
                 w.number(Number::Stride(i, d));
             }
@@ -354,6 +363,7 @@ impl Keys<'_> {
             }
         }
         self.ask(w);
+        let rows = self.rows(w, self.first, None)?;
         let view = &self.cx.step.inputs[0].view;
         let outer = self.outer(w, Arg::Input(0));
         let at = w.b.mul(self.member, RUN);
@@ -370,7 +380,7 @@ impl Keys<'_> {
             .collect();
         let new = if self.kind.cached { Some(self.held(w, &mut known)?) } else { None };
         let fixed = self.operands(w, None)?;
-        let held = Held { queries, new, fixed };
+        let held = Held { queries, new, fixed, rows };
         let states: Vec<State> = (0..few.queries())
             .map(|_| State {
                 max: float.held(&mut w.b, LOWEST),
@@ -392,17 +402,46 @@ impl Keys<'_> {
         Ok(states)
     }
 
+    /// In which lines the team's keys from `first` on lie, in these registers or in new ones; nothing where lines are those of the keys.
+    fn rows(&self, w: &mut Writer, first: Part, into: Option<&[Part]>) -> Res<Vec<Part>> {
+        let Some(i) = self.kind.rows() else { return Ok(Vec::new()) };
+        let (few, view) = (self.few, &self.cx.step.inputs[i].view);
+        let buf = w.buffer(self.cx, Arg::Input(i))?;
+        let pitch = (view.strides[view.rank() - 1] * self.cx.dtype(Arg::Input(i)).size() as i64) as u32;
+        let outer = self.outer(w, Arg::Input(i));
+        let at = w.b.mul(first, pitch);
+        let at = outer.reg.map_or(at, |r| w.b.add(at, r));
+        let at = w.b.to_vector(at);
+        let mut out = Vec::new();
+        for u in 0..few.abreast {
+            let limit = (few.e.keys as u32).saturating_sub(u * few.teams());
+            let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]);
+            let at = w.b.guard(inside, at);
+            let row = into.and_then(|into| into.get(u as usize).copied()).unwrap_or_else(|| w.b.v(1));
+            w.b.load_into(row, buf, at, 0u32, outer.imm + u * few.teams() * pitch);
+            out.push(row);
+        }
+        Ok(out)
+    }
+
     /// Lines of K or V of the team's keys from `first` on, or what a cache of them has so far.
-    fn lines(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>]) -> Res<Vec<Part>> {
+    fn lines(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>], rows: &[Part]) -> Res<Vec<Part>> {
         let from = if self.kind.cached { self.kind.caches().start + 2 * (i - 1) } else { i };
         let buf = w.buffer(self.cx, Arg::Input(from))?;
         let there = if self.kind.cached { self.there(w, from, first, insides) } else { insides.to_vec() };
-        let places = self.places(w, (from, i), first, &there);
+        let places = self.places(w, (from, i), first, &there, rows);
         Ok(places.into_iter().map(|at| w.b.load(buf, 4, at.reg.unwrap_or(first), 0u32, at.imm)).collect())
     }
 
-    /// Where the team's part of lines is from `first` on, of operand `i`, which is one of K or V as `of` says.
-    fn places(&self, w: &mut Writer, (i, of): (usize, usize), first: Part, insides: &[Option<Part>]) -> Vec<Offset> {
+    /// Where the team's part of lines is from `first` on, or in these rows, of operand `i`, which is one of K or V as `of` says.
+    fn places(
+        &self,
+        w: &mut Writer,
+        (i, of): (usize, usize),
+        first: Part,
+        insides: &[Option<Part>],
+        rows: &[Part],
+    ) -> Vec<Offset> {
         let (few, view) = (self.few, &self.cx.step.inputs[i].view);
         let r = view.rank();
         let (length, stride) =
@@ -410,9 +449,12 @@ impl Keys<'_> {
         let outer = self.outer(w, Arg::Input(i));
         let own = w.b.mul(self.member, RUN);
         let pitch = stride as u32 * self.size();
-        let at = w.b.mad(first, pitch, own);
-        let at = outer.reg.map_or(at, |r| w.b.add(at, r));
-        let at = w.b.to_vector(at);
+        let line = |w: &mut Writer, first: Part| {
+            let at = w.b.mad(first, pitch, own);
+            let at = outer.reg.map_or(at, |r| w.b.add(at, r));
+            w.b.to_vector(at)
+        };
+        let of_first = rows.is_empty().then(|| line(w, first));
         let inside = self.has(w, length);
         let mut out = Vec::new();
         for (u, behind) in (0..few.abreast).zip(insides) {
@@ -420,8 +462,12 @@ impl Keys<'_> {
                 (Some(a), Some(b)) => Some(w.b.mask_and(a, b)),
                 (a, b) => a.or(b),
             };
+            let (at, ahead) = match of_first {
+                Some(at) => (at, u * few.teams() * pitch),
+                None => (line(w, rows[u as usize]), 0),
+            };
             let at = mask.map_or(at, |m| w.b.guard(m, at));
-            out.push(Offset { reg: Some(at), imm: outer.imm + u * few.teams() * pitch });
+            out.push(Offset { reg: Some(at), imm: outer.imm + ahead });
         }
         out
     }
@@ -430,18 +476,27 @@ impl Keys<'_> {
     fn round(&self, w: &mut Writer, held: &Held, states: &[State], first: Part) -> Res<()> {
         let (few, float) = (self.few, self.float);
         let open = few.parts * few.chunk() > few.e.keys as u32;
+        let lines = self.cx.step.inputs[1].view.dims.last().map_or(0, |n| *n as u32);
         let insides: Vec<Option<Part>> = (0..few.abreast)
             .map(|u| {
                 if self.kind.any_keys {
                     return Some(self.lies_within(w, 1, first, u));
                 }
                 let limit = (few.e.keys as u32).saturating_sub(u * few.teams());
-                open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]))
+                let inside = open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]));
+                let Some(row) = held.rows.get(u as usize) else { return inside };
+                let lies = w.b.op(Gen::CmpGt.of(Type::U32), &[lines.into(), (*row).into()]);
+                Some(inside.map_or(lies, |inside| w.b.mask_and(inside, lies)))
             })
             .collect();
         // All that is loaded is asked for before any of it is needed.
         let moving = self.operands(w, Some((first, &insides)))?;
-        let mut raw = [self.lines(w, 1, first, &insides)?, self.lines(w, 2, first, &insides)?];
+        let rows = &held.rows;
+        let mut raw = [self.lines(w, 1, first, &insides, rows)?, self.lines(w, 2, first, &insides, rows)?];
+        if few.rounds > 1 {
+            let next = w.b.add(first, few.round());
+            self.rows(w, next, Some(rows))?;
+        }
         if let Some(new) = &held.new {
             for (i, lines) in (1..).zip(&mut raw) {
                 self.renewed(w, i, first, lines, new);

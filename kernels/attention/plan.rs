@@ -128,7 +128,11 @@ pub(super) fn grouped(step: &Step) -> Option<Step> {
     let caches = kind.caches();
     let of_queries = kind.made_of(0).map_or(0..0, |made| made.1);
     for (i, a) in out.inputs.iter_mut().enumerate() {
-        let common = i == 1 || i == 2 || caches.contains(&i) || kind.makings().contains(&i) && !of_queries.contains(&i);
+        let common = i == 1
+            || i == 2
+            || kind.rows() == Some(i)
+            || caches.contains(&i)
+            || kind.makings().contains(&i) && !of_queries.contains(&i);
         for view in [&mut a.view].into_iter().chain(a.indirect.iter_mut().map(|x| &mut x.view)) {
             if common {
                 view.dims[group] = 1;
@@ -237,11 +241,12 @@ pub(super) fn reads_lines(graph: &FusedGraph, step: &Step, others: impl IntoIter
 }
 
 fn extents(step: &Step) -> Extents {
-    let causal = if let StepKind::Attention(kind) = &step.kind { kind.causal } else { None };
     let (out, q, k) = (&step.output.view, &step.inputs[0].view, &step.inputs[1].view);
     let r = out.rank();
-    let any_keys = matches!(&step.kind, StepKind::Attention(Attention { any_keys: true, .. }));
-    let keys = k.dims[r - 1];
+    let (causal, any_keys, keys) = match &step.kind {
+        StepKind::Attention(kind) => (kind.causal, kind.any_keys, kind.keys(step)),
+        _ => (None, false, k.dims[r - 1]),
+    };
     Extents {
         batches: out.dims[..r - 2].iter().product(),
         queries: out.dims[r - 2],
@@ -584,15 +589,20 @@ pub(super) enum How {
 
 /// The quickest way of those there are; none where products and softmax apart seem quicker.
 pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<How> {
+    timed(graph, step, target).map(|(_, how)| how)
+}
+
+/// The same with its cycles.
+fn timed(graph: &FusedGraph, step: &Step, target: Target) -> Option<(f64, How)> {
     let several = extents(step);
     let grouped = grouped(step);
     let step = grouped.as_ref().unwrap_or(step);
     let t = graph.tensor(step.inputs[0].tensor).dtype;
     let few = Few::of(graph, step, extents(step), target).map(|(clocks, few)| (clocks, How::Few(few)));
-    if matches!(&step.kind, StepKind::Attention(Attention { any_keys: true, .. })) {
-        return few.map(|(_, few)| few);
-    }
     let StepKind::Attention(kind) = &step.kind else { return None };
+    if kind.any_keys || kind.paged {
+        return few;
+    }
     let tiles = if kind.made.is_empty() { Plan::of(graph, step, target) } else { None };
     let machine = Machine::of(target);
     let types = matrix::types_of(Types { accumulate: Type::F32, ..Types::of(t) });
@@ -602,13 +612,13 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
         let bytes: usize = step.inputs[1..3].iter().map(|a| 2 * a.view.len() * t.size()).sum();
         let copies = bytes as f64 / machine.memory + 2.0 * (machine.launch + machine.ends);
         let others = tiles.map_or(others, |(clocks, _)| clocks.min(others));
-        return few.filter(|(clocks, _)| *clocks < others + copies).map(|(_, few)| few);
+        return few.filter(|(clocks, _)| *clocks < others + copies);
     }
     let scalars = if tiles.is_none() { Scalars::of(graph, step, extents(step), target) } else { None };
     let scalars = scalars.map(|(clocks, plan)| (clocks, How::Scalars(plan)));
     let tiles = tiles.map(|(clocks, plan)| (clocks, How::Tiles(plan)));
     let (clocks, best) = tiles.into_iter().chain(few).chain(scalars).min_by(|a, b| a.0.total_cmp(&b.0))?;
-    (clocks < others).then_some(best)
+    (clocks < others).then_some((clocks, best))
 }
 
 /// True when there is a kernel for an attention, and it seems quicker than several.
@@ -626,4 +636,22 @@ pub(in crate::kernels) fn makes(graph: &FusedGraph, before: &Step, whole: &Step,
     let machine = Machine::of(target);
     let few = matches!(choose(graph, before, target), Some(How::Few(_)));
     few && clocks(before).zip(clocks(whole)).is_some_and(|(a, b)| b < a + machine.launch + machine.ends)
+}
+
+/// True when an attention that looks up its keys and values seems quicker than one of what steps before have gathered.
+pub(in crate::kernels) fn pages(
+    graph: &FusedGraph,
+    before: &Step,
+    copies: [&Step; 2],
+    whole: &Step,
+    target: Target,
+) -> bool {
+    let machine = Machine::of(target);
+    let moved: usize = copies.iter().map(|s| 2 * graph.tensor(s.output.tensor).bytes()).sum();
+    let copying = moved as f64 / machine.memory + 2.0 * (machine.launch + machine.ends);
+    match (timed(graph, before, target), timed(graph, whole, target)) {
+        (Some((before, _)), Some((whole, _))) => whole < before + copying,
+        (None, whole) => whole.is_some(),
+        _ => false,
+    }
 }

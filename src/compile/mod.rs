@@ -9,6 +9,7 @@
 
 pub mod cache;
 mod compiled;
+mod in_place;
 mod kernel;
 mod support;
 mod table;
@@ -209,7 +210,7 @@ impl Compiler {
             timed!("place", graphs.iter().enumerate().map(|(g, _)| place(graphs, g, code, &mut region)).collect());
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
-            let mut launches = Vec::new();
+            let (mut launches, mut made_by) = (Vec::new(), Vec::new());
             let mut launched: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
             let mut writers: FxHashMap<TensorId, Vec<u32>> = FxHashMap::default();
             for i in 0..graph.steps.len() {
@@ -246,10 +247,12 @@ impl Compiler {
                         sharing: k.sharing,
                         args: args.collect(),
                         indices: indices.collect(),
+                        copies: in_place::copies(graph, steps, n),
                         flops: k.flops,
                         after: std::mem::replace(&mut after, vec![launches.len() as u32]),
                         live_bytes: steps.iter().map(|i| memory[g].live[*i] as u64).max().unwrap_or(0),
                     });
+                    made_by.push(steps.to_vec());
                 }
                 if let Some(last) = (launches.len() as u32).checked_sub(1) {
                     all().flat_map(Step::written).for_each(|t| writers.entry(t).or_default().push(last));
@@ -276,6 +279,7 @@ impl Compiler {
                     .unwrap_or(0),
                 sum_bytes: memory[g].sum_bytes as u64,
                 weights_bytes: region.bytes as u64,
+                in_place: in_place::find(graph, &launches, &made_by),
                 launches,
                 joined: joined_tensors(graph, &memory[g]),
                 kernels,
@@ -521,19 +525,23 @@ fn indices(args: &[Arg], graph: &FusedGraph, step: &Step) -> Vec<Indices> {
         StepKind::Program(p) => drawn::extents(p, &step.output.view.dims, &lengths),
         _ => Vec::new(),
     };
+    // Keys of an attention lie in blocks.
+    let rows = if let StepKind::Attention(kind) = &step.kind { kind.rows() } else { None };
     let of = |(n, arg): (usize, &Arg)| {
         let (id, extent) = match *arg {
             Arg::Index(i, k) => {
                 let table = &step.inputs[i].indirect[k];
                 (table.index, table.extent as u64)
             }
+            Arg::Input(i) if rows == Some(i) => (step.inputs[i].tensor, *step.inputs[1].view.dims.last()? as u64),
             Arg::Input(i) => (step.inputs[i].tensor, told.iter().find(|t| t.0 == i)?.1),
             _ => return None,
         };
         let t = graph.tensor(id);
         let count = (t.len() - kernels::origin(graph, step, *arg) / t.dtype.size()) as u64;
         let known = matches!(t.role, Role::Constant(_));
-        (!known).then(|| Indices { arg: n as u32, dtype: t.dtype.to_string(), count, extent })
+        let in_turn = matches!(*arg, Arg::Input(i) if rows == Some(i));
+        (!known).then(|| Indices { arg: n as u32, dtype: t.dtype.to_string(), count, extent, in_turn })
     };
     args.iter().enumerate().filter_map(of).collect()
 }

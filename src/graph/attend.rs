@@ -218,6 +218,7 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
         undefined: undefined(middle)?,
         cached: false,
         placed: false,
+        paged: false,
         made: Vec::new(),
         any_keys: false,
     });

@@ -47,7 +47,7 @@ fn keeping(graph: &mut FusedGraph, at: usize) -> Option<([usize; 2], Step)> {
     let StepKind::Attention(kind) = &step.kind else { return None };
     let r = step.output.view.rank();
     let (k, v) = (Cache::of(graph, at, 1, r - 1)?, Cache::of(graph, at, 2, r - 2)?);
-    if kind.cached || k.start != v.start || k.writer == v.writer {
+    if kind.cached || kind.paged || k.start != v.start || k.writer == v.writer {
         return None;
     }
     let placed = matches!(k.start, Start::Behind(_));

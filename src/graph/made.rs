@@ -69,7 +69,7 @@ fn making(graph: &FusedGraph, at: usize) -> Option<(Vec<usize>, Step)> {
     }
     let placed = kind.placed && !both;
     let mut whole = step.clone();
-    let (end, mut made, mut others) = (kind.caches().end, Vec::new(), Vec::new());
+    let (end, mut made, mut others) = (kind.makings().start, Vec::new(), Vec::new());
     for l in &lines {
         whole.inputs[l.of] = l.from.clone();
         let start = (end + others.len()) as u32;
@@ -94,7 +94,7 @@ fn making(graph: &FusedGraph, at: usize) -> Option<(Vec<usize>, Step)> {
 }
 
 /// How often a step reads a tensor.
-fn reads(step: &Step, t: TensorId) -> usize {
+pub(super) fn reads(step: &Step, t: TensorId) -> usize {
     let all = step.inputs.iter().enumerate().filter(|(i, _)| !step.kind.filled().contains(i)).map(|(_, a)| a);
     all.flat_map(|a| a.indirect.iter().map(|x| x.index).chain([a.tensor])).filter(|x| *x == t).count()
 }
@@ -150,7 +150,7 @@ fn swapped(view: &View) -> View {
 }
 
 /// A walk over what a step writes, in terms of the step's coordinates.
-struct Walk {
+pub(super) struct Walk {
     dims: Vec<usize>,
     /// Where it begins, and for each of its dimensions along which one it goes, how far at a time.
     first: Vec<usize>,
@@ -159,7 +159,7 @@ struct Walk {
 
 impl Walk {
     /// `view` of what `output` is written by; `None` where it is somewhere else.
-    fn of(output: &View, view: View) -> Option<Walk> {
+    pub(super) fn of(output: &View, view: View) -> Option<Walk> {
         let mut order: Vec<usize> = (0..output.rank()).filter(|d| output.dims[*d] > 1).collect();
         order.sort_by_key(|d| std::cmp::Reverse(output.strides[*d]));
         if order.iter().any(|d| output.strides[*d] <= 0) {
@@ -190,7 +190,7 @@ impl Walk {
     }
 
     /// What the step reads as an operand, along the walk.
-    fn through(&self, a: &Access) -> Option<Access> {
+    pub(super) fn through(&self, a: &Access) -> Option<Access> {
         let view = |v: &View| {
             let offset = v.offset + self.first.iter().zip(&v.strides).map(|(c, s)| *c as i64 * s).sum::<i64>();
             let strides = self.along.iter().map(|to| to.map_or(0, |(d, by)| by as i64 * v.strides[d])).collect();

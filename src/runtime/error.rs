@@ -64,6 +64,16 @@ pub enum SessionError {
         /// How many were wanted.
         given: usize,
     },
+    /// An output was bound to memory that is another tensor's.
+    #[error(
+        "output '{output}' is bound to memory that holds '{other}', too; it may only lie exactly where an input does that is no longer needed when it is written"
+    )]
+    Overlap {
+        /// Output.
+        output: String,
+        /// The input or output whose memory it is.
+        other: String,
+    },
     /// No input or output of that number.
     #[error("the model has no {what} number {number}")]
     NoPort {

@@ -3,7 +3,7 @@
 //! Each piece gives back what it holds when it is dropped; the session waits for its stream before it drops one.
 
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, ModuleId, StreamId};
-use super::plan::{Address, Launch, Plan, Region};
+use super::plan::{Address, InPlace, Launch, Plan, Region};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex};
@@ -131,6 +131,8 @@ pub(super) struct Prepared {
     pub(super) kernel: KernelId,
     pub(super) shape: LaunchShape,
     pub(super) kernarg: Vec<u8>,
+    /// It would copy what lies in its place already.
+    pub(super) idle: bool,
 }
 
 /// A plan on the device.
@@ -150,7 +152,7 @@ impl Loaded {
     ) -> Result<Vec<Loaded>, DeviceError> {
         let prepare = |launch: &Launch| {
             let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
-            Ok(Prepared { kernel: code.kernel(&launch.kernel)?, shape, kernarg: Vec::new() })
+            Ok(Prepared { kernel: code.kernel(&launch.kernel)?, shape, kernarg: Vec::new(), idle: false })
         };
         let load = |plan: Arc<Plan>| {
             let launches = plan.launches.iter().map(prepare).collect::<Result<_, DeviceError>>()?;
@@ -182,6 +184,8 @@ impl Loaded {
         for (launch, planned) in self.launches.iter_mut().zip(&self.plan.launches) {
             launch.kernarg.clear();
             launch.kernarg.extend(planned.args.iter().flat_map(|a| address(a).to_le_bytes()));
+            let there = |p: &InPlace| inputs[p.input].address() == outputs[p.output].address();
+            launch.idle = !planned.copies.is_empty() && planned.copies.iter().all(there);
         }
         self.plan.joined.iter().for_each(|(a, bytes)| device.assume_written(address(a), *bytes));
     }

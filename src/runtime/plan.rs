@@ -90,19 +90,33 @@ pub struct Indices {
     pub count: u64,
     /// They are below this and not negative; floats are not farther from zero.
     pub extent: u64,
+    /// Each is one more than the one before: they name rows of blocks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turn: bool,
 }
 
 impl Indices {
-    /// Such numbers, each as likely as another, the same each time; nothing for a type that this version does not know.
+    /// Such numbers, each as likely as another or one behind the other, the same each time; nothing for a type that this version does not know.
     pub fn drawn(&self) -> Option<Vec<u8>> {
         /// More come again and again.
         const MOST: u64 = 1 << 20;
         let dtype = DType::from_name(&self.dtype)?;
         let count = self.count.min(MOST);
-        let numbers: Vec<f64> = (0..count).map(|n| SplitMix64::drawn(n, dtype, self.extent.max(1))).collect();
+        let extent = self.extent.max(1);
+        let number = |n: u64| if self.in_turn { (n % extent) as f64 } else { SplitMix64::drawn(n, dtype, extent) };
+        let numbers: Vec<f64> = (0..count).map(number).collect();
         let drawn = HostTensor::from_f64(dtype, &[numbers.len()], &numbers);
         Some(drawn.bytes().iter().copied().cycle().take(self.count as usize * dtype.size()).collect())
     }
+}
+
+/// An output that may lie where an input does, as caches that a step adds to do: whoever reads the input reads it before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InPlace {
+    /// Number of the input.
+    pub input: usize,
+    /// Number of the output, of as many bytes.
+    pub output: usize,
 }
 
 /// One kernel launch.
@@ -124,6 +138,9 @@ pub struct Launch {
     /// Those of them that hold indices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indices: Vec<Indices>,
+    /// All that it does is to copy these inputs to these outputs: it is left out where each of them lies there already.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<InPlace>,
     /// Floating-point operations.
     pub flops: u64,
     /// Numbers of the launches whose results it reads.
@@ -199,6 +216,9 @@ pub struct Plan {
     pub weights_bytes: u64,
     /// Kernel launches in order.
     pub launches: Vec<Launch>,
+    /// Which outputs may lie where which inputs do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_place: Vec<InPlace>,
     /// Tensors of which several steps write a part each, and their bytes. Lanes behind the end of a part load, and drop, what of the others is not
     /// written yet: these hold meaningful data from the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

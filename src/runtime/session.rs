@@ -5,7 +5,7 @@
 //! work follow each other without waiting. Of a model that was compiled for several shapes a run takes the plan whose inputs
 //! the given tensors are.
 
-use super::check::{bad_port, check_plans};
+use super::check::{bad_port, check_places, check_plans};
 use super::device::{Device, DeviceError, LaunchStats, StreamId};
 use super::error::SessionError;
 use super::loaded::{Block, DeviceCode, DeviceWeights, Held, Loaded, Prepared, Slot};
@@ -67,7 +67,7 @@ pub struct RunReport {
     pub instructions: Option<u64>,
     /// Time from the first kernel's start to the last one's end, by the device's events.
     pub time: Duration,
-    /// Each launch, in order; empty without [`Session::time_launches`].
+    /// Each launch of the plan, in order, also those that had nothing to do; empty without [`Session::time_launches`].
     pub per_launch: Vec<LaunchReport>,
     /// The plans whose launches these are, one after the other: one, or one for each part of a model that runs in stages.
     pub plans: Vec<Arc<Plan>>,
@@ -373,7 +373,9 @@ impl Session {
     }
 
     /// Puts output `number` into device memory at `address` from now on, which has room for the whole tensor; with `None`
-    /// into a host tensor again. Output tensors of a run are then those of the other outputs.
+    /// into a host tensor again. Output tensors of a run are then those of the other outputs. The memory may be that of a bound
+    /// input where the plan says so ([`Plan::in_place`]), as of a cache that the model adds to: nothing copies it then. A run
+    /// refuses outputs that lie where others do, or where inputs do otherwise.
     pub fn bind_output(&mut self, number: usize, address: Option<u64>) -> Result<(), SessionError> {
         let slot = self.outputs.get(number).ok_or(SessionError::NoPort { what: "output", number })?;
         if slot.bound() == address {
@@ -411,6 +413,8 @@ impl Session {
         if !self.stale {
             return Ok(());
         }
+        let bound = |slots: &[Slot]| slots.iter().map(Slot::bound).collect::<Vec<_>>();
+        check_places(self.plan(), &bound(&self.inputs), &bound(&self.outputs))?;
         let (arena, counters) = (self.plan().arena_bytes, self.plan().counter_bytes);
         if !self.arena.holds(arena) || counters > 0 && !self.counters.holds(counters) {
             self.drain()?;
@@ -435,7 +439,9 @@ impl Session {
             self.counts_from_zero = false;
             match e {
                 DeviceError::Fault { mut fault, launch } => {
-                    let run = self.plans[self.active].plan.launches.get(launch);
+                    let active = &self.plans[self.active];
+                    let mut launched = active.launches.iter().zip(&active.plan.launches).filter(|(l, _)| !l.idle);
+                    let run = launched.nth(launch).map(|(_, planned)| planned);
                     fault.operator = run.filter(|l| l.kernel == fault.kernel).map(|l| l.step.clone());
                     DeviceError::Fault { fault, launch }
                 }
@@ -508,7 +514,9 @@ impl Session {
         }
         self.device.record(stream, self.held.events[0])?;
         for (i, l) in self.launches().iter().enumerate() {
-            self.device.launch(stream, l.kernel, l.shape, &l.kernarg)?;
+            if !l.idle {
+                self.device.launch(stream, l.kernel, l.shape, &l.kernarg)?;
+            }
             if self.timed {
                 self.device.record(stream, self.held.events[i + 1])?;
             }
@@ -548,7 +556,7 @@ impl Session {
         let stats = self.synchronize()?;
         let last = if self.timed { self.launches().len() } else { 1 };
         let mut report = RunReport {
-            launches: self.launches().len(),
+            launches: self.launches().iter().filter(|l| !l.idle).count(),
             instructions: (!stats.is_empty()).then(|| stats.iter().map(|s| s.instructions).sum()),
             time: self.device.elapsed(self.held.events[0], self.held.events[last])?,
             per_launch: Vec::new(),
@@ -556,11 +564,12 @@ impl Session {
         };
         if self.timed {
             report.plans.push(self.shared_plan());
-            for i in 0..self.launches().len() {
+            let mut stats = stats.iter();
+            for (i, l) in self.launches().iter().enumerate() {
                 let time = self.device.elapsed(self.held.events[i], self.held.events[i + 1])?;
                 let planned = &self.plan().launches[i];
                 let (kernel, step) = (planned.kernel.clone(), planned.step.clone());
-                let instructions = stats.get(i).map(|s| s.instructions);
+                let instructions = if l.idle { None } else { stats.next().map(|s| s.instructions) };
                 report.per_launch.push(LaunchReport { kernel, step, time, instructions });
             }
         }

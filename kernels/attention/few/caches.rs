@@ -29,7 +29,7 @@ impl Keys<'_> {
         let zero = w.b.to_vector(0u32);
         let mut line = |i: usize, of: usize| -> Res<Part> {
             let buf = w.buffer(self.cx, Arg::Input(i))?;
-            let at = self.places(w, (i, of), zero, &[None])[0];
+            let at = self.places(w, (i, of), zero, &[None], &[])[0];
             let raw = w.b.load(buf, 4, at.reg.unwrap_or(zero), 0u32, at.imm);
             Ok(self.made(w, i, vec![raw], known)?[0])
         };
@@ -88,7 +88,7 @@ impl Keys<'_> {
         // A new line that is there already is not stored: others read it.
         let past = self.kind.caches().start + 2 * (i - 1);
         let stored = if self.kind.placed { self.there(w, past, first, insides) } else { insides.to_vec() };
-        let places = self.places(w, (i, i), first, &stored);
+        let places = self.places(w, (i, i), first, &stored, &[]);
         for (at, line) in places.into_iter().zip(lines) {
             w.b.store(buf, *line, at.reg.unwrap_or(first), 0u32, at.imm);
         }

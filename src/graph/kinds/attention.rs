@@ -27,6 +27,9 @@ pub struct Attention {
     pub cached: bool,
     /// The new lines are in `in1` and `in2` before the step, and where they are the step does not write.
     pub placed: bool,
+    /// Keys and values lie where one operand more says, `[b..,1,t]` of whole numbers: that of key t is a number along the dimension of `in1`
+    /// and `in2` that counts keys elsewhere. Keys of other numbers are not seen, and not read. Never with `cached`.
+    pub paged: bool,
     /// Lines that the step makes of operands' elements first. Operands behind all those say of what, in their order.
     pub made: Vec<MadeLines>,
     /// Its kernel is told how many keys there are when it is launched, and where they lie.
@@ -59,7 +62,7 @@ pub struct MadeLines {
 impl Attention {
     /// What is made of operand `i`, and the operands for that.
     pub fn made_of(&self, i: usize) -> Option<(&MadeLines, Range<usize>)> {
-        let mut first = self.caches().end;
+        let mut first = self.makings().start;
         self.made.iter().find_map(|made| {
             let own = first..first + made.operands;
             first = own.end;
@@ -69,7 +72,7 @@ impl Attention {
 
     /// All operands of what is made.
     pub fn makings(&self) -> Range<usize> {
-        let first = self.caches().end;
+        let first = self.caches().end + usize::from(self.paged);
         first..first + self.made.iter().map(|m| m.operands).sum::<usize>()
     }
 
@@ -87,6 +90,17 @@ impl Attention {
         let inner = own.clone().next().map_or(usize::MAX, |n| at.view(n).dims[batch.len() + 2]);
         let coords = [batch, &[m, i / inner, i % inner]].concat();
         evaluate(&made.expr, Some(x), &mut Vec::new(), |n| at.element(n as usize, &coords)).as_f64()
+    }
+
+    /// The operand that says where keys and values lie.
+    pub fn rows(&self) -> Option<usize> {
+        self.paged.then_some(self.caches().end)
+    }
+
+    /// How many keys there are.
+    pub fn keys(&self, step: &Step) -> usize {
+        let view = &step.inputs[self.rows().unwrap_or(1)].view;
+        view.dims[view.rank() - 1]
     }
 
     /// The operands that say what is written.
@@ -117,13 +131,21 @@ impl Kind for Attention {
         let [(dtype, q), (_, k), (_, v), rest @ ..] = operands else {
             return Err(Broken::TooFewOperands(3));
         };
-        let (rest, makings) = rest.split_at((self.caches().end - 3).min(rest.len()));
+        let (rest, makings) = rest.split_at((self.makings().start - 3).min(rest.len()));
         let (scores, caches) = rest.split_at(self.operands.min(rest.len()));
         let batch = |d: &[usize]| d.len() == r && r >= 2 && d[..r - 2] == q[..r - 2];
         if ![q, k, v].into_iter().all(|d| batch(d)) || q[r - 1] != k[r - 2] || k[r - 1] != v[r - 2] {
             return Err(Broken::Fit(format!("queries {q:?}, keys {k:?} and values {v:?} do not fit")));
         }
-        let all = [&q[..r - 1], &k[r - 1..]].concat();
+        let mut all = [&q[..r - 1], &k[r - 1..]].concat();
+        if self.paged {
+            let [(index, rows)] = caches else { return Err(Broken::TooFewOperands(self.operands())) };
+            let one = matches!(index, DType::I32 | DType::I64) && batch(rows) && rows[r - 2] == 1;
+            if !one || self.cached || self.any_keys || self.causal.is_some() {
+                return Err(Broken::Fit(format!("{index}{rows:?} does not say where keys {k:?} lie")));
+            }
+            all[r - 1] = rows[r - 1];
+        }
         if let Some((_, d)) = scores.iter().find(|(_, d)| **d != all[..]) {
             return Err(Broken::Fit(format!("an operand of scores has dimensions {d:?}, not {all:?}")));
         }
@@ -156,7 +178,7 @@ impl Kind for Attention {
 
     fn cut(&self, _: usize, d: usize, rank: usize) -> Option<Option<usize>> {
         // Batches; rows would see other keys.
-        (d + 2 < rank && !self.cached && self.made.is_empty()).then_some(Some(d))
+        (d + 2 < rank && !self.cached && !self.paged && self.made.is_empty()).then_some(Some(d))
     }
 
     fn fill(&self, at: &Operands<'_>) -> Result<Vec<Data>, Error> {
@@ -188,7 +210,14 @@ impl Kind for Attention {
         let r = dims.len();
         let (k, v) = (at.floats(1)?, at.floats(2)?);
         let views: Vec<&View> = (0..self.caches().start).map(|i| at.view(i)).collect();
-        let (depth, keys) = (views[0].dims[r - 1], views[1].dims[r - 1]);
+        let (depth, lines) = (views[0].dims[r - 1], views[1].dims[r - 1]);
+        let keys = self.rows().map_or(lines, |i| at.view(i).dims[r - 1]);
+        // Where a key lies, if it is to be seen.
+        let line = |c: &[usize], t: usize| -> Option<usize> {
+            let Some(i) = self.rows() else { return Some(t) };
+            let row = at.element(i, &[&c[..r - 2], &[0, t]].concat()).as_i64();
+            usize::try_from(row).ok().filter(|row| *row < lines)
+        };
         let place = |i: usize, c: &[usize], m: usize, n: usize| {
             let view = views[i];
             let batch: i64 = (0..r - 2).map(|d| c[d] as i64 * view.strides[d]).sum();
@@ -205,7 +234,8 @@ impl Kind for Attention {
                     if self.causal.is_some_and(|past| t as i64 > m as i64 + past) {
                         return f64::NEG_INFINITY;
                     }
-                    let sum = (0..depth).map(|i| query[i] * k[place(1, c, i, t)]).sum();
+                    let Some(row) = line(c, t) else { return f64::NEG_INFINITY };
+                    let sum = (0..depth).map(|i| query[i] * k[place(1, c, i, row)]).sum();
                     let operand = |i: u32| at.data(i as usize).get(place(i as usize, c, m, t));
                     evaluate(&self.score, Some(Scalar::Float(sum)), &mut cells, operand).as_f64()
                 };
@@ -225,7 +255,8 @@ impl Kind for Attention {
                 row = Some((c[..r - 1].to_vec(), weights.iter().map(scaled).collect()));
             }
             let (_, weights) = row.as_ref().expect("just set");
-            out.push((0..keys).map(|t| weights[t] * v[place(2, c, t, c[r - 1])]).sum());
+            let value = |t: usize| line(c, t).map_or(0.0, |row| weights[t] * v[place(2, c, row, c[r - 1])]);
+            out.push((0..keys).map(value).sum());
         });
         Ok(Some(Data::Float(out)))
     }
@@ -235,8 +266,8 @@ impl Kind for Attention {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "    score {}, causal {:?}, undefined {:?}, cached {}, any keys {}",
-            self.score, self.causal, self.undefined, self.cached, self.any_keys
+            "    score {}, causal {:?}, undefined {:?}, cached {}, paged {}, any keys {}",
+            self.score, self.causal, self.undefined, self.cached, self.paged, self.any_keys
         )?;
         self.made.iter().try_for_each(|made| writeln!(f, "    in{} becomes {}", made.of, made.expr))
     }

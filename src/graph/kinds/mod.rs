@@ -34,7 +34,7 @@ pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use scaled::Scaled;
 pub use scan::Scan;
-pub use scatter::Scatter;
+pub use scatter::{MadeUpdates, Scatter};
 pub use softmax::Softmax;
 pub use sparse::Sparse;
 pub use standardized::{MadeRows, Standardized};

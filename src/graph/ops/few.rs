@@ -62,7 +62,7 @@ impl Few {
         (0..lines.len()).filter(|d| lines[*d] < self.dims[*d]).for_each(|d| places.view.strides[d] = 0);
         places.view.dims.clone_from(&self.dims);
         let dtype = cx.graph.tensor(self.data.tensor).dtype;
-        let kind = StepKind::Scatter(Scatter { axis: *axis, apart: true });
+        let kind = StepKind::Scatter(Scatter { axis: *axis, apart: true, made: None });
         let y = cx.produce(kind, vec![self.data.clone(), places, values], &self.shape, dtype);
         cx.stored(y)
     }

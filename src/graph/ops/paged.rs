@@ -2,7 +2,8 @@
 //! padding, and a table tells for each sequence which blocks hold its keys and values. Lengths and tables, and with them all places,
 //! are known to a run only.
 //!
-//! Tokens of one sequence attend together, so many at most, to the blocks of its row of the table, which are read one behind the other.
+//! Tokens of one sequence attend together, so many at most, to the keys in the blocks of its row of the table. In which row of the cache each of these
+//! lies is computed first; kernels may look that up ([`read_by_tables`](crate::graph::read_by_tables)), or copies of them follow each other.
 //! How many groups of tokens there are is bounded by the numbers of tokens and sequences, whatever the lengths are: with hardly more
 //! tokens than sequences, as while all of them decode, each token is a group. Entries that name no block are hidden, whatever lies there.
 
@@ -13,9 +14,9 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Val};
-use crate::graph::fused::{Access, Coder, Indirect};
+use crate::graph::fused::{Access, Coder, Indirect, MadeUpdates, Scatter, StepKind};
 use crate::graph::infer::Inference;
-use crate::graph::lazy::Lazy;
+use crate::graph::lazy::{Lazy, reshape_access};
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
@@ -40,7 +41,8 @@ fn row(whole: &Access, i: usize, length: usize, dtype: DType) -> Lazy {
 }
 
 /// Where tokens are: in their sequence, the last key there that each may see, their sequence's number, and in the cache as rows of
-/// one key each. What is nowhere has -1, or one behind the last row of the cache; inputs are anything that has a row for each token, running sums
+/// one key each; and where tokens attend one by one, in which row each key of its sequence lies that a token sees. What is nowhere has -1, or one
+/// behind the last row of the cache; inputs are anything that has a row for each token, running sums
 /// of the sequences' lengths, how many keys each has had, the table, the cache and perhaps where keys go.
 pub(super) fn token_places(cx: &mut Lowering<'_>) -> Res<()> {
     let [ends, past, table, cache] = [cx.input(1)?, cx.input(2)?, cx.input(3)?, cx.input(4)?];
@@ -62,30 +64,36 @@ pub(super) fn token_places(cx: &mut Lowering<'_>) -> Res<()> {
             )));
         }
     }
-    if tokens == 0 {
-        (0..4).for_each(|i| cx.set(i, splat(DType::I32, &[0], Scalar::Int(0))));
-        return Ok(());
-    }
     let keys = countable(width.checked_mul(block), "keys of a sequence")?;
     let rows = countable(blocks.checked_mul(block), "keys of the cache")?;
-    let told = cx.optional(5);
+    if tokens == 0 {
+        (0..4).for_each(|i| cx.set(i, splat(DType::I32, &[0], Scalar::Int(0))));
+        cx.set(4, splat(DType::I32, &[0, keys], Scalar::Int(0)));
+        return Ok(());
+    }
+    let (told, window) = (cx.optional(5), window(cx)?);
     let operands = [Some(ends), Some(past), Some(table), told].into_iter().flatten();
     let operands = operands.map(|v| cx.operand_if(v, View::is_dense)).collect();
-    let all = cx.program(operands, &[4, tokens], |c| {
-        let (what, token) = (c.coord(0), c.coord(1));
+    // Four lists, and behind them a row of the table for each token that is a group.
+    let alone = grouped(tokens, batch).1 == 1;
+    let lists = 4 * tokens;
+    let all = countable(keys.checked_mul(if alone { tokens } else { 0 }).and_then(|n| n.checked_add(lists)), "keys")?;
+    let all = cx.program(operands, &[all], |c| {
+        let number = c.coord(0);
+        let of_lists = c.int(lists as i64);
+        let of_lists = c.lt(number, of_lists);
+        let last_of_lists = c.clamp(number, 0, lists as i64);
+        let (what, mut token) = c.divide(last_of_lists, tokens);
         let zero = c.int(0);
-        let before = c.var(zero);
-        let end_of = |c: &mut Coder, i: Val| {
-            let i = c.plus(i, 1);
-            c.load_int(0, i)
-        };
-        in_turn(c, (batch - 1, TOGETHER), end_of, |c, _, end| {
-            let now = c.get(before);
-            let (behind, next) = (c.le(end, token), c.plus(now, 1));
-            let now = c.select(behind, next, now);
-            c.set(before, now);
-        });
-        let sequence = c.get(before);
+        let mut key = zero;
+        if alone {
+            let behind = c.plus(number, -(lists as i64));
+            let behind = c.binary(Binary::Max, behind, zero);
+            let (of_row, of_key) = c.divide(behind, keys);
+            token = c.select(of_lists, token, of_row);
+            key = of_key;
+        }
+        let sequence = sequence_of(c, token, batch);
         let (start, end, had) = (c.load_int(0, sequence), end_of(c, sequence), c.load_int(1, sequence));
         let step = c.sub(token, start);
         let own = c.add(had, step);
@@ -101,17 +109,16 @@ pub(super) fn token_places(cx: &mut Lowering<'_>) -> Res<()> {
             let end = c.int(keys as i64 - 1);
             c.binary(Binary::Min, last, end)
         };
-        let slot = if told.is_some() {
-            c.load_int(3, token)
-        } else {
-            let inside = c.clamp(own, 0, keys as i64);
-            let (of_row, offset) = c.divide(inside, block);
-            let at = c.place(&[sequence, of_row], &[batch, width]);
-            let entry = c.load_int(2, at);
-            let (known, held) = (c.within(entry, 0, blocks as i64), c.clamp(entry, 0, blocks as i64));
-            let slot = c.place(&[held, offset], &[blocks, block]);
-            c.select(known, slot, none)
-        };
+        // The row of the token's own key, or of the one that is asked for.
+        let at = c.select(of_lists, own, key);
+        let inside = c.clamp(at, 0, keys as i64);
+        let (of_row, offset) = c.divide(inside, block);
+        let at = c.place(&[sequence, of_row], &[batch, width]);
+        let entry = c.load_int(2, at);
+        let (known, held) = (c.within(entry, 0, blocks as i64), c.clamp(entry, 0, blocks as i64));
+        let row = c.place(&[held, offset], &[blocks, block]);
+        let row = c.select(known, row, none);
+        let slot = if told.is_some() { c.load_int(3, token) } else { row };
         let (inside, nowhere) = (c.within(slot, 0, rows as i64), c.int(rows as i64));
         let goes = c.and(real, inside);
         let slot = c.select(goes, slot, nowhere);
@@ -122,10 +129,119 @@ pub(super) fn token_places(cx: &mut Lowering<'_>) -> Res<()> {
             let asked = c.eq(what, number);
             result = c.select(asked, x, result);
         }
-        result
+        if !alone {
+            return result;
+        }
+        let first = first_seen(c, window, own);
+        let (behind, before) = (c.le(first, key), c.le(key, last));
+        let seen = c.and(behind, before);
+        let row = c.select(seen, row, none);
+        c.select(of_lists, result, row)
     });
     let all = cx.stored_access(all);
     (0..4).for_each(|i| cx.set(i, row(&all, i, tokens, DType::I32)));
+    let lines = if alone {
+        let view = View { offset: lists as i64, dims: vec![tokens, keys], strides: vec![keys as i64, 1] };
+        Lazy::read(Access::new(all.tensor, view), DType::I32)
+    } else {
+        splat(DType::I32, &[tokens, keys], Scalar::Int(-1))
+    };
+    cx.set(4, lines);
+    Ok(())
+}
+
+/// How far back a token sees, if not everything.
+fn window(cx: &Lowering<'_>) -> Res<Option<i64>> {
+    Ok(Some(cx.int("local_window_size", -1)?).filter(|w| *w > 0))
+}
+
+/// Where a sequence ends, by the sums in operand 0.
+fn end_of(c: &mut Coder, sequence: Val) -> Val {
+    let next = c.plus(sequence, 1);
+    c.load_int(0, next)
+}
+
+/// The sequence of a token, by the sums in operand 0: so many have ended before it.
+fn sequence_of(c: &mut Coder, token: Val, batch: usize) -> Val {
+    let others = batch - 1;
+    let zero = c.int(0);
+    let ended = c.var(zero);
+    if others <= 2 * TOGETHER {
+        in_turn(c, (others, TOGETHER), end_of, |c, _, end| {
+            let now = c.get(ended);
+            let (behind, next) = (c.le(end, token), c.plus(now, 1));
+            let now = c.select(behind, next, now);
+            c.set(ended, now);
+        });
+        return c.get(ended);
+    }
+    let all = c.int(others as i64);
+    let most = c.var(all);
+    c.repeat(others.ilog2() as usize + 1, |c, _| {
+        let (from, to) = (c.get(ended), c.get(most));
+        let sum = c.add(from, to);
+        let (middle, _) = c.divide(sum, 2);
+        let held = c.clamp(middle, 0, others as i64);
+        let end = end_of(c, held);
+        let (behind, open, next) = (c.le(end, token), c.lt(from, to), c.plus(middle, 1));
+        let next = c.select(behind, next, from);
+        let from = c.select(open, next, from);
+        let to = c.select(behind, to, middle);
+        c.set(ended, from);
+        c.set(most, to);
+    });
+    c.get(ended)
+}
+
+/// The first key that a token at a place sees.
+fn first_seen(c: &mut Coder, window: Option<i64>, own: Val) -> Val {
+    let zero = c.int(0);
+    window.map_or(zero, |window| {
+        let first = c.plus(own, 1 - window);
+        c.binary(Binary::Max, first, zero)
+    })
+}
+
+/// A cache `[rows, ..]` with new keys or values `[tokens, ..]` in it, each in another row, or in none where the number of that, `[tokens, 1]`, is of none.
+pub(super) fn written(cx: &mut Lowering<'_>) -> Res<()> {
+    let [cache, slots, new] = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    let (shape, dtype) = (cx.shape(cache).to_vec(), cx.dtype(cache));
+    let count = cx.shape(new).first().copied().unwrap_or(0);
+    if cx.dtype(new) != dtype || cx.shape(new).get(1..) != shape.get(1..) || cx.shape(slots) != [count, 1] {
+        return Err(Reason::Shape(format!(
+            "{} new ones of shape {:?} do not fit a cache of {dtype}{shape:?}",
+            cx.dtype(new),
+            cx.shape(new)
+        )));
+    }
+    if count == 0 || shape.contains(&0) {
+        cx.pass(0, cache);
+        return Ok(());
+    }
+    if shape.iter().product::<usize>().saturating_mul(dtype.size()) >= crate::graph::LARGEST {
+        return super::scatter::nd(cx);
+    }
+    let mut lazy = cx.without_base(new);
+    let dims = |lazy: &Lazy| if count == 1 { [&[1], &lazy.grid[..]].concat() } else { lazy.grid.clone() };
+    if dims(&lazy).first() != Some(&count) || lazy.inputs.is_empty() {
+        lazy = cx.stored(lazy);
+    }
+    let updates = dims(&lazy);
+    let whole = [&shape[..1], &updates[1..]].concat();
+    let data = Access { view: View::dense(&whole), ..cx.operand_if(cache, |v| v.is_dense() && v.offset == 0) };
+    let places = cx.operand_if(slots, View::is_dense);
+    let strides = (0..updates.len()).map(|d| i64::from(d == 0)).collect();
+    let places = Access::new(places.tensor, View { offset: places.view.offset, dims: updates.clone(), strides });
+    let of = |a: &Access| reshape_access(a, &updates).expect("inserting an extent of 1 is always possible");
+    let inputs: Vec<Access> = [data, places].into_iter().chain(lazy.inputs.iter().map(of)).collect();
+    let plain = lazy.expr.is_copy() && lazy.inputs.len() == 1 && lazy.inputs[0].is_plain();
+    let expr = lazy.expr.map_inputs(|i| i + 2);
+    let made = (!plain).then_some(MadeUpdates { expr, operands: lazy.inputs.len() });
+    let mut y = cx.produce(StepKind::Scatter(Scatter { axis: 0, apart: true, made }), inputs, &whole, dtype);
+    y.nodes = lazy.nodes.iter().copied().chain(y.nodes).collect();
+    y.nodes.dedup();
+    let y = cx.stored(y);
+    cx.set(0, y.reshaped(&shape));
     Ok(())
 }
 
@@ -228,73 +344,32 @@ impl Groups {
         cx.stored_access(places)
     }
 
-    /// The sequence of a group, whose members are in an operand, or are the tokens, by the sequences of tokens in operand 1.
-    fn sequence(&self, c: &mut Coder, members: Option<usize>, group: Val) -> Val {
-        let token = members.map_or(group, |operand| {
-            let at = c.times(group, self.together as i64);
-            let first = c.load_int(operand, at);
-            c.clamp(first, 0, self.tokens as i64)
-        });
-        c.load_int(1, token)
-    }
-
-    /// Which block entry `at` of the table in operand 0 names, or another one, and whether it names one.
-    fn entry(&self, c: &mut Coder, sequence: Val, at: Val) -> [Val; 2] {
-        let [batch, width, blocks, _] = self.extents;
-        let at = c.place(&[sequence, at], &[batch, width]);
-        let entry = c.load_int(0, at);
-        let (known, none) = (c.within(entry, 0, blocks as i64), c.int(0));
-        [c.select(known, entry, none), known]
-    }
-
-    /// The first key that a token at a place sees.
-    fn first(&self, c: &mut Coder, own: Val) -> Val {
-        let zero = c.int(0);
-        self.window.map_or(zero, |window| {
-            let first = c.plus(own, 1 - window);
-            c.binary(Binary::Max, first, zero)
-        })
-    }
-
-    /// Blocks of each group's row of the table.
-    fn blocks(&self, cx: &mut Lowering<'_>, members: Option<&Access>) -> Access {
-        let mut operands = self.lists(cx, &[self.table, self.sequence]);
-        operands.extend(members.cloned());
-        let blocks = cx.program(operands, &[self.count, self.extents[1]], |c| {
-            let (group, at) = (c.coord(0), c.coord(1));
-            let sequence = self.sequence(c, members.map(|_| 2), group);
-            self.entry(c, sequence, at)[0]
-        });
-        cx.stored_access(blocks)
-    }
-
-    /// Which keys of its row each token sees where it is a group, or which each group has.
-    fn seen(&self, cx: &mut Lowering<'_>, members: Option<&Access>) -> Lazy {
-        let others = if members.is_some() { [self.ends, self.past] } else { [self.own, self.last] };
-        let mut operands = self.lists(cx, &[&[self.table, self.sequence], &others[..]].concat());
-        operands.extend(members.cloned());
-        let seen = cx.program(operands, &[self.count, self.keys()], |c| {
+    /// In which row of the cache each key of each group lies, or -1, by the sequences of the groups' members.
+    fn rows(&self, cx: &mut Lowering<'_>, members: &Access) -> Access {
+        let mut operands = self.lists(cx, &[self.ends, self.table, self.sequence, self.past]);
+        operands.push(members.clone());
+        let [batch, width, blocks, block] = self.extents;
+        let rows = cx.program(operands, &[self.count, self.keys()], |c| {
             let (group, key) = (c.coord(0), c.coord(1));
-            let (at, _) = c.divide(key, self.extents[3]);
-            let sequence = self.sequence(c, members.map(|_| 4), group);
-            let [_, known] = self.entry(c, sequence, at);
-            let [low, test, high] = if members.is_some() {
-                let [_, new, _] = self.sizes(c, 2, sequence);
-                let had = c.load_int(3, sequence);
-                let all = c.add(had, new);
-                let last = c.plus(all, -1);
-                let (zero, none) = (c.int(0), c.int(-1));
-                let real = c.le(zero, had);
-                [zero, key, c.select(real, last, none)]
-            } else {
-                let (own, last) = (c.load_int(2, group), c.load_int(3, group));
-                [self.first(c, own), key, last]
-            };
-            let (behind, before) = (c.le(low, test), c.le(test, high));
-            let within = c.and(behind, before);
-            c.and(known, within)
+            let first = c.times(group, self.together as i64);
+            let first = c.load_int(4, first);
+            let token = c.clamp(first, 0, self.tokens as i64);
+            let sequence = c.load_int(2, token);
+            let (of_row, offset) = c.divide(key, block);
+            let at = c.place(&[sequence, of_row], &[batch, width]);
+            let entry = c.load_int(1, at);
+            let known = c.within(entry, 0, blocks as i64);
+            let held = c.clamp(entry, 0, blocks as i64);
+            let row = c.place(&[held, offset], &[blocks, block]);
+            let [_, new, _] = self.sizes(c, 0, sequence);
+            let had = c.load_int(3, sequence);
+            let all = c.add(had, new);
+            let (zero, none) = (c.int(0), c.int(-1));
+            let tests = [known, c.le(zero, had), c.lt(key, all), c.le(zero, first)];
+            let there = tests.into_iter().reduce(|a, b| c.and(a, b)).expect("there are tests");
+            c.select(there, row, none)
         });
-        cx.stored(seen)
+        cx.stored_access(rows)
     }
 
     /// From which key to which one each member sees.
@@ -308,7 +383,7 @@ impl Groups {
             let real = c.le(zero, token);
             let token = c.binary(Binary::Max, token, zero);
             let (own, last) = (c.load_int(0, token), c.load_int(1, token));
-            let (first, last) = (self.first(c, own), c.select(real, last, none));
+            let (first, last) = (first_seen(c, self.window, own), c.select(real, last, none));
             let from = c.eq(what, zero);
             c.select(from, first, last)
         });
@@ -316,12 +391,13 @@ impl Groups {
         [0, 1].map(|i| row(&bounds, i, all, DType::I32).reshaped(&[self.count, 1, 1, self.together, 1]))
     }
 
-    /// Blocks of a cache one behind the other, `[groups, keys, heads, size]`.
-    fn gathered(&self, cx: &mut Lowering<'_>, cache: ValueId, blocks: &Access) -> Lazy {
+    /// Keys of a cache as they follow each other in each group, `[groups, keys, heads, size]`, by their rows.
+    fn gathered(&self, cx: &mut Lowering<'_>, cache: ValueId, rows: &Access) -> Lazy {
         let (dims, dtype) = (cx.shape(cache).to_vec(), cx.dtype(cache));
-        let rows = [self.count * self.extents[1], dims[1..].iter().product(), self.extents[2]];
+        let (keys, all) = (self.count * self.keys(), self.extents[2] * self.extents[3]);
         let cache = cx.operand_if(cache, View::is_dense);
-        picked(cx, &cache, dtype, blocks, rows).reshaped(&[self.count, self.keys(), dims[2], dims[3]])
+        let found = picked(cx, &cache, dtype, rows, [keys, dims[2..].iter().product(), all]);
+        found.reshaped(&[self.count, self.keys(), dims[2], dims[3]])
     }
 }
 
@@ -338,7 +414,7 @@ fn picked(cx: &Lowering<'_>, from: &Access, dtype: DType, numbers: &Access, [row
 /// Queries `[tokens, heads, size]` over caches `[blocks, keys, heads, size]` that hold all keys and values, new ones too, by what
 /// [`token_places`] says of tokens, the table, sums of lengths and past lengths.
 pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
-    let ids = (0..9).map(|i| cx.input(i)).collect::<Res<Vec<ValueId>>>()?;
+    let ids = (0..10).map(|i| cx.input(i)).collect::<Res<Vec<ValueId>>>()?;
     let (&[tokens, heads, size], &[blocks, block, shared, _], &[batch, width]) =
         (cx.shape(ids[0]), cx.shape(ids[1]), cx.shape(ids[6]))
     else {
@@ -357,22 +433,26 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
         cx.set(0, splat(dtype, &out, Scalar::of(dtype, 0.0)));
         return Ok(());
     }
-    let window = Some(cx.int("local_window_size", -1)?).filter(|w| *w > 0);
-    let [own, last, sequence, table, ends, past] = [3, 4, 5, 6, 7, 8].map(|i: usize| ids[i]);
+    let window = window(cx)?;
+    let [own, last, sequence, table, ends, past, lines] = [3, 4, 5, 6, 7, 8, 9].map(|i: usize| ids[i]);
     let (extents, (count, together)) = ([batch, width, blocks, block], grouped(tokens, batch));
     let groups = Groups { own, last, sequence, table, ends, past, tokens, extents, window, count, together };
     let keys = groups.keys();
     countable(count.checked_mul(keys.max(together)), "keys")?;
     let members = (together > 1).then(|| groups.members(cx));
-    let table = groups.blocks(cx, members.as_ref());
-    let seen = groups.seen(cx, members.as_ref());
-    let k = groups.gathered(cx, ids[1], &table);
-    let v = groups.gathered(cx, ids[2], &table);
+    let rows = match &members {
+        Some(members) => groups.rows(cx, members),
+        None => cx.operand_if(lines, View::is_dense),
+    };
+    let seen = Lazy::read(rows.clone(), DType::I32);
+    let k = groups.gathered(cx, ids[1], &rows);
+    let v = groups.gathered(cx, ids[2], &rows);
     // What was never written may be anything, and 0 times that is not always 0.
     let known = seen.clone().reshaped(&[count, keys, 1, 1]);
     let v = cx.combine(vec![v, known], &[count, keys, shared, size], |e, v| {
-        let zero = e.constant(dtype, 0.0);
-        e.select(v[1], v[0], zero)
+        let (none, zero) = (e.constant(DType::I32, 0.0), e.constant(dtype, 0.0));
+        let known = e.binary(Binary::Le, none, v[1]);
+        e.select(known, v[0], zero)
     })?;
     let [k, v] = [k, v].map(|x| {
         let x = cx.stored(x);
@@ -392,7 +472,8 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
         terms.extend(groups.bounds(cx, members));
     }
     let masked = cx.combine(terms, &dims, |e, v| {
-        let mut seen = v[1];
+        let zero = e.constant(DType::I32, 0.0);
+        let mut seen = e.binary(Binary::Le, zero, v[1]);
         if let [_, _, key, from, to] = v[..] {
             for (low, high) in [(from, key), (key, to)] {
                 let within = e.binary(Binary::Le, low, high);
@@ -452,7 +533,9 @@ pub(super) fn of_token_places(cx: &mut Inference<'_>) -> Res<()> {
         pairs.push((slots[0].clone(), tokens.clone()));
     }
     cx.tie(pairs);
-    (0..4).try_for_each(|i| cx.give(i, DType::I32, vec![tokens.clone()]))
+    let keys = &table[1] * &cx.dims(cache)[1];
+    (0..4).try_for_each(|i| cx.give(i, DType::I32, vec![tokens.clone()]))?;
+    cx.give(4, DType::I32, vec![tokens, keys])
 }
 
 pub(super) fn of_attention(cx: &mut Inference<'_>) -> Res<()> {

@@ -158,8 +158,12 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         (0..idx.len()).filter(|d| lines[*d] < idx[*d]).for_each(|d| places.view.strides[d] = 0);
         places.view.dims.clone_from(&idx);
         let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
-        let y =
-            cx.produce(StepKind::Scatter(Scatter { axis, apart: false }), vec![data, places, updates], &shape, dtype);
+        let y = cx.produce(
+            StepKind::Scatter(Scatter { axis, apart: false, made: None }),
+            vec![data, places, updates],
+            &shape,
+            dtype,
+        );
         let y = cx.stored(y);
         cx.set(0, y);
         return Ok(());

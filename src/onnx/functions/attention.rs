@@ -468,8 +468,9 @@ fn paged(b: &mut Body<'_>) {
             *x = b.with("RMSNormalization", &[x, weight], &[("epsilon", Attribute::Float(epsilon))]);
         }
     }
-    let causal = [("is_causal", Attribute::Int(b.int("is_causal", 1)))];
-    let places = b.many("barewave:TokenPlaces", &[&q, &ends, &past, &table, &key_cache, &slots], 4, &causal);
+    let window = ("local_window_size", Attribute::Int(b.int("local_window_size", -1)));
+    let causal = [("is_causal", Attribute::Int(b.int("is_causal", 1))), window.clone()];
+    let places = b.many("barewave:TokenPlaces", &[&q, &ends, &past, &table, &key_cache, &slots], 5, &causal);
     let interleaved = [("interleaved", Attribute::Int(b.int("rotary_interleaved", 0)))];
     if b.int("do_rotary", 0) != 0 {
         // Each token is a batch of its own: its heads at one place.
@@ -487,15 +488,15 @@ fn paged(b: &mut Body<'_>) {
         let (inner, whole) = (b.with("Shape", &[&cache], &[("start", Attribute::Int(2))]), b.op("Shape", &[&cache]));
         let flat = b.with("Concat", &[&minus, &inner], &[("axis", Attribute::Int(0))]);
         let flat = b.op("Reshape", &[&cache, &flat]);
-        // A ScatterND whose indices are no mistakes where they are out of range: such keys go nowhere.
+        // A ScatterND whose indices are all different, and no mistakes where they are out of range: such keys go nowhere.
         let flat = b.op("barewave:Written", &[&flat, &rows, &new]);
         b.op("Reshape", &[&flat, &whole])
     });
     let mut list: Vec<(&str, Attribute)> = scale(b).into_iter().collect();
     list.push(("softcap", Attribute::Float(b.float("softcap", 0.0))));
-    list.push(("local_window_size", Attribute::Int(b.int("local_window_size", -1))));
-    let [own, last, sequence] = [0, 1, 2].map(|i| places[i].as_str());
-    let inputs = [&new_q, &all_k, &all_v, own, last, sequence, &table, &ends, &past];
+    list.push(window);
+    let [own, last, sequence, lines] = [0, 1, 2, 4].map(|i| places[i].as_str());
+    let inputs = [&new_q, &all_k, &all_v, own, last, sequence, &table, &ends, &past, lines];
     let y = b.with("barewave:PagedAttention", &inputs, &list);
     [y, all_k, all_v].iter().enumerate().for_each(|(i, value)| b.set(i, value));
 }
