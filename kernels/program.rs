@@ -1,7 +1,8 @@
 //! Programs: a workitem runs the program of one element, or of neighbours.
 //!
 //! Values are registers, variables are registers that loops write again, loops are loop nodes with a scalar counter. Lanes
-//! behind the last element run the program of the last one and store nothing.
+//! behind the last element run the program of the last one and store nothing; waves behind it end, so that what a result may lie in the place of
+//! is read by none but its own wave.
 //!
 //! Programs are run for neighbours of the last dimension together where all that they read is the same for these or
 //! lies side by side ([`Along`]), and where these take the same rounds of every loop: what does not depend on that coordinate is computed
@@ -31,6 +32,15 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let count: usize = units.iter().product();
     let mut w = cx.kernel(WORKGROUP);
     let index = pointwise::linear_index(&mut w.b);
+    let inside = (!count.is_multiple_of(WORKGROUP as usize))
+        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]));
+    let wave = cx.target.info().wave_size as usize;
+    let idle = !count.div_ceil(wave).is_multiple_of(WORKGROUP as usize / wave);
+    let done = inside.filter(|_| idle).map(|inside| {
+        let done = w.b.label();
+        w.b.branch_if_none(inside, done, "some");
+        done
+    });
     let last = w.b.to_vector(count as u32 - 1);
     let held = w.b.op(Gen::Min.of(Type::U32), &[index.into(), last.into()]);
     let mut coords = address::coordinates(&mut w.b, held, &units);
@@ -71,12 +81,14 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let out = cx.dtype(Arg::Output);
     let buf = w.buffer(cx, Arg::Output)?;
     let mut at = address::offset(&mut w.b, &cx.step.output.view, out.size(), &coords);
-    if !count.is_multiple_of(WORKGROUP as usize) {
-        let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]);
+    if let Some(inside) = inside {
         let reg = at.vector(&mut w.b);
         at.reg = Some(w.b.guard(inside, reg));
     }
     values::store_some(&mut w.b, out, buf, at, &results);
+    if let Some(done) = done {
+        w.b.place(done, "done");
+    }
     let flops = (count * width * program.values.len()) as u64;
     Ok(vec![w.finish([(count as u32).div_ceil(WORKGROUP), 1, 1], flops)])
 }

@@ -2,7 +2,7 @@
 
 use barewave::Compiled;
 use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
-use barewave::runtime::plan::{Address, Launch, Port, Region};
+use barewave::runtime::plan::{Address, Launch, Plan, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::record::Level;
@@ -108,7 +108,11 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
 
 /// The same by these rounds of loops.
 pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Result<Vec<Launched>> {
-    let plan = &compiled.plans()[number];
+    launches_of(compiled, &compiled.plans()[number], loops)
+}
+
+/// The same of a plan that is one of the model's, or a part of one.
+pub fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<Vec<Launched>> {
     let device = EmuDevice::new(compiled.target())?;
     let at_least_one = |n: u64| n.max(1);
     let arena = device.alloc(at_least_one(plan.arena_bytes))?;

@@ -11,6 +11,7 @@ mod device_random;
 mod extremes;
 mod fusion;
 mod hostile;
+mod in_place;
 mod inference;
 mod known;
 mod large;

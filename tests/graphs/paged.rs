@@ -1,6 +1,6 @@
 //! Attention over caches in blocks, of sequences whose lengths a run tells, against each token by itself.
 
-use crate::support::agree::{close, finish, outputs};
+use crate::support::agree::{TARGETS, close, finish, outputs};
 use crate::support::build::{Builder, float, int};
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, compile};
@@ -55,7 +55,7 @@ const PLAIN: Case = Case {
 };
 
 /// Sequences that begin, decode, wait and go on with several tokens.
-const MIXED: &[(i64, usize)] = &[(0, 7), (13, 1), (5, 0), (21, 5)];
+const MIXED: &[(i64, usize)] = &[(0, 17), (13, 1), (5, 0), (21, 5)];
 
 /// Where a key lies, by the table.
 struct Table {
@@ -243,7 +243,90 @@ fn sequences_that_decode() {
     // Two of one, none of another one, and one of nobody.
     let sequences = &[(4, 2), (8, 0), (30, 1)];
     attends(&Case { name: "decode two", sequences, padding: 1, heads: 6, norms: true, ..PLAIN });
+    attends(&Case {
+        name: "decode f16, odd",
+        dtype: DType::F16,
+        size: 32,
+        block: 3,
+        sequences: &[(70, 1), (1, 1)],
+        ..PLAIN
+    });
+    attends(&Case { name: "decode, some wait", sequences: &[(9, 0), (33, 1), (4, 0), (0, 1), (12, 0)], ..PLAIN });
+    let sequences = &[(9, 3), (20, 4), (0, 2), (31, 1)];
+    attends(&Case { name: "decode several, a window", sequences, window: 6, ..PLAIN });
+    attends(&Case { name: "decode several, both ways", sequences, causal: false, dtype: DType::F16, ..PLAIN });
     attends(&Case { name: "decode with a hole", hole: true, slots: false, sequences: &[(20, 1), (-3, 1)], ..PLAIN });
+}
+
+/// Where a few tokens of each sequence attend, kernels look up where keys lie, and nothing copies blocks.
+#[test]
+fn nothing_gathers_the_keys_of_sequences_that_decode() {
+    use barewave::graph::fused::StepKind;
+    for (target, sequences) in TARGETS.iter().zip([8, 1, 40, 3, 17]) {
+        let mut b = Builder::new(23, 1);
+        let given = |b: &mut Builder, shape: &[usize]| {
+            let x = b.random(shape).to_f64();
+            b.input_of(HostTensor::from_f64(DType::F16, shape, &x))
+        };
+        let mut names = [(); 3].map(|()| given(&mut b, &[sequences, 256])).to_vec();
+        names.extend([(); 2].map(|()| given(&mut b, &[64, 48, 4, 64])));
+        let (ends, past): (Vec<i32>, Vec<i32>) = ((0..=sequences as i32).collect(), vec![100; sequences]);
+        let table: Vec<i32> = (0..sequences as i32 * 4).map(|i| i % 64).collect();
+        for (shape, list) in [(vec![ends.len()], ends), (vec![sequences], past), (vec![sequences, 4], table)] {
+            names.push(b.input_of(HostTensor::from_i32(&shape, &list)));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let attributes = [("num_heads", int(4)), ("kv_num_heads", int(4))];
+        let y = b.node_n("PagedAttention", &names, &attributes, 3);
+        finish(&mut b, "com.microsoft", &y);
+        b.model.opsets.insert("com.microsoft".into(), 1);
+        b.model.expand();
+        let graph = barewave::graph::fuse(&b.model, &barewave::graph::Options::default()).unwrap();
+        let target = Target::parse(target).unwrap();
+        let joined = barewave::kernels::joined(&graph, target, &Default::default()).unwrap();
+        let kinds: Vec<&str> = joined.steps.iter().map(|s| s.kind.name()).collect();
+        assert_eq!(kinds, ["program", "scatter", "scatter", "attention"], "{target}");
+        let StepKind::Attention(kind) = &joined.steps[3].kind else { unreachable!() };
+        assert!(kind.paged && kind.operands == 0, "{target}");
+    }
+}
+
+/// More sequences than are looked at one by one.
+#[test]
+fn many_sequences_that_decode() {
+    const SEQUENCES: &[(i64, usize)] = &{
+        let mut all = [(0, 1); 40];
+        let mut i = 0;
+        while i < 40 {
+            all[i] = ((i as i64 * 7) % 23, (i % 9 != 4) as usize);
+            i += 1;
+        }
+        all
+    };
+    attends(&Case { name: "forty", sequences: SEQUENCES, ..PLAIN });
+    attends(&Case { name: "forty f16", sequences: SEQUENCES, dtype: DType::F16, size: 64, block: 5, ..PLAIN });
+}
+
+/// What a step without tokens leaves of the caches.
+#[test]
+fn no_tokens() {
+    let mut b = Builder::new(23, 1);
+    let mut names = [64, 32, 32].map(|n| b.input(&[0, n])).to_vec();
+    names.extend([(); 2].map(|()| b.input(&[3, 8, 2, 16])));
+    for (shape, list) in [(vec![3], vec![0; 3]), (vec![2], vec![3, 4]), (vec![2, 1], vec![2, 0])] {
+        names.push(b.input_of(HostTensor::from_i32(&shape, &list)));
+    }
+    names.extend([(); 2].map(|()| b.input(&[9, 8])));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let attributes = [("num_heads", int(4)), ("kv_num_heads", int(2)), ("do_rotary", int(1))];
+    let y = b.node_n("PagedAttention", &names, &attributes, 3);
+    finish(&mut b, "com.microsoft", &y);
+    b.model.opsets.insert("com.microsoft".into(), 1);
+    let got = outputs(&b, "no tokens", 0.0);
+    assert_eq!(got[0].shape(), [0, 64]);
+    for i in [1, 2] {
+        assert_eq!(got[i].bytes(), b.inputs[i + 2].bytes());
+    }
 }
 
 #[test]
@@ -258,7 +341,7 @@ fn sequences_that_begin_beside_others_that_decode() {
     attends(&Case { name: "mixed bf16, rotated", rotary: Some((true, 16)), dtype: DType::BF16, ..mixed.clone() });
     attends(&Case { name: "mixed, both ways", causal: false, window: 6, heads: 2, ..mixed.clone() });
     attends(&Case { name: "mixed, a hole", hole: true, ..mixed.clone() });
-    attends(&Case { name: "mixed, nonsense", sequences: &[(3, 6), (-2, 4), (0, 1)], ..mixed.clone() });
+    attends(&Case { name: "mixed, nonsense", sequences: &[(3, 16), (-2, 4), (0, 1)], ..mixed.clone() });
     attends(&Case { name: "one long", sequences: &[(37, 70)], block: 32, size: 32, ..mixed.clone() });
     let sequences = &[(3, 1), (9, 1), (0, 1), (1, 1), (0, 1), (14, 1), (2, 1), (0, 41), (6, 1), (8, 17)];
     attends(&Case { name: "many", sequences, padding: 1, ..mixed });

@@ -7,7 +7,7 @@ use crate::{Failure, Result};
 use barewave::kernels::{Candidate, candidates, joined};
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
-use barewave_timing::Chip;
+use barewave_timing::{Chip, Loops};
 use comfy_table::{Table, presets};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -38,6 +38,9 @@ pub struct Args {
     measured: Option<PathBuf>,
     #[command(flatten)]
     tune: Tune,
+    /// With outputs in the memory of inputs where they may lie there, as caches do while a model is served: launches that would copy them are left out.
+    #[arg(long)]
+    in_place: bool,
     /// Every launch in order: what bounds it, where its time goes, and the tiles that its estimate puts next.
     #[arg(long)]
     explain: bool,
@@ -112,7 +115,13 @@ struct Run {
 
 fn modelled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -> Result<Run> {
     let (compiled, considered) = compiled(args, path, target, dims)?;
-    let launches = cycles::plan(&compiled, 0)?;
+    let launches = if args.in_place {
+        let mut plan = compiled.plan().clone();
+        plan.launches.retain(|l| l.copies.is_empty());
+        cycles::launches_of(&compiled, &plan, Loops::Shortened)?
+    } else {
+        cycles::plan(&compiled, 0)?
+    };
     let target = compiled.target();
     let chip =
         Chip::of(target).ok_or_else(|| Failure::new(format!("the cycle model knows no chip of target {target}")))?;

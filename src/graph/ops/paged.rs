@@ -264,8 +264,15 @@ struct Groups {
     together: usize,
 }
 
+/// So many tokens of each sequence attend one by one: kernels that look up keys read them again for each of these in less time than launches take that
+/// put keys and tokens together.
+const ALONE: usize = 4;
+
 /// How many groups of how many tokens of one sequence there are at most, such that they take the least time.
 fn grouped(tokens: usize, batch: usize) -> (usize, usize) {
+    if tokens <= ALONE * batch {
+        return (tokens, 1);
+    }
     let sizes = (0..=tokens.ilog2() + 1).map(|i| (1 << i).min(tokens));
     let groups = sizes.map(|n| (((tokens + batch * (n - 1)) / n).min(tokens), n));
     groups.min_by_key(|(count, n)| count * (READING + n)).expect("one size is 1")
@@ -568,6 +575,7 @@ mod tests {
     fn tokens_of_decoding_sequences_are_groups() {
         assert_eq!(grouped(8, 8), (8, 1));
         assert_eq!(grouped(1, 1), (1, 1));
+        assert_eq!(grouped(32, 8), (32, 1));
         // All of one sequence together, one long one beside many in parts.
         assert_eq!(grouped(100, 1), (1, 100));
         assert_eq!(grouped(575, 64), (79, 32));

@@ -449,9 +449,11 @@ fn paged(b: &mut Body<'_>) {
         ["float16", "bfloat16"].into_iter().for_each(|t| b.idle(types, Attribute::Text(t.into())));
         b.idle(kind, Attribute::Text("NONE".into()));
     }
-    // Queries, keys and values as [tokens, heads, size].
+    // Queries, keys and values as [tokens, heads, size], also of no tokens.
     let split = |b: &mut Body<'_>, x: &str, n: i64| {
-        let shape = b.ints(&[0, n, -1]);
+        let (all, number, heads) = (extent(b, x, 1), b.ints(&[n]), b.ints(&[0, n]));
+        let size = b.op("Div", &[&all, &number]);
+        let shape = b.with("Concat", &[&heads, &size], &[("axis", Attribute::Int(0))]);
         b.op("Reshape", &[x, &shape])
     };
     let parts = if k.is_empty() {
