@@ -500,7 +500,7 @@ impl Keys<'_> {
         if let Some(new) = &held.new {
             for (i, lines) in (1..).zip(&mut raw) {
                 self.renewed(w, i, first, lines, new);
-                self.keep(w, i, first, &insides, lines)?;
+                self.keep(w, i, first, &insides, lines, new)?;
             }
         }
         let [k, v] = raw;

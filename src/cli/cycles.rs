@@ -2,7 +2,7 @@
 
 use barewave::Compiled;
 use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
-use barewave::runtime::plan::{Address, Launch, Plan, Port, Region};
+use barewave::runtime::plan::{Address, InPlace, Launch, Plan, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::record::Level;
@@ -111,8 +111,26 @@ pub fn plan_by(compiled: &Compiled, number: usize, loops: Loops) -> super::Resul
     launches_of(compiled, &compiled.plans()[number], loops)
 }
 
-/// The same of a plan that is one of the model's, or a part of one.
-pub fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<Vec<Launched>> {
+/// The same with outputs in the memory of inputs where they may lie there: launches that would copy them are left out.
+pub fn plan_in_place(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> {
+    let mut plan = compiled.plans()[number].clone();
+    // Each output in the place of an input that is not another one's.
+    let mut pairs: Vec<InPlace> = Vec::new();
+    for pair in &plan.in_place {
+        if pairs.iter().all(|p| p.input != pair.input && p.output != pair.output) {
+            pairs.push(*pair);
+        }
+    }
+    plan.launches.retain(|l| l.copies.is_empty() || !l.copies.iter().all(|c| pairs.contains(c)));
+    for a in plan.launches.iter_mut().flat_map(|l| &mut l.args) {
+        if let Some(pair) = pairs.iter().find(|p| a.region == Region::Output(p.output)) {
+            a.region = Region::Input(pair.input);
+        }
+    }
+    launches_of(compiled, &plan, Loops::Shortened)
+}
+
+fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<Vec<Launched>> {
     let device = EmuDevice::new(compiled.target())?;
     let at_least_one = |n: u64| n.max(1);
     let arena = device.alloc(at_least_one(plan.arena_bytes))?;

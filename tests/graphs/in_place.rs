@@ -104,13 +104,13 @@ fn caches_in_blocks_are_added_to_where_they_lie() {
     assert_eq!(saves(&paged(3), &[(4, 2)], "values alone"), [1; 5]);
 }
 
-#[test]
-fn a_cache_with_room_is_added_to_where_it_lies() {
+/// Two sequences with caches of some room, which are inputs 3 and 4, and outputs 1 and 2.
+fn with_room(dtype: DType, room: usize, had: [i32; 2]) -> Builder {
     let mut b = Builder::new(23, 4);
-    let (heads, shared, size, room) = (4, 2, 64, 48);
-    let mut names = [heads, shared, shared].map(|n| floats(&mut b, DType::F16, &[2, 1, n * size])).to_vec();
-    names.extend([(); 2].map(|()| floats(&mut b, DType::F16, &[2, shared, room, size])));
-    names.push(b.input_of(HostTensor::from_i32(&[2, 1], &[20, 33])));
+    let (heads, shared, size) = (4, 2, 64);
+    let mut names = [heads, shared, shared].map(|n| floats(&mut b, dtype, &[2, 1, n * size])).to_vec();
+    names.extend([(); 2].map(|()| floats(&mut b, dtype, &[2, shared, room, size])));
+    names.push(b.input_of(HostTensor::from_i32(&[2, 1], &had)));
     names.push(b.constant(HostTensor::from_i32(&[], &[room as i32])));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let attributes = [("num_heads", int(heads as i64)), ("kv_num_heads", int(shared as i64))];
@@ -118,7 +118,16 @@ fn a_cache_with_room_is_added_to_where_it_lies() {
     b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
     b.model.opsets.insert("com.microsoft".into(), 1);
     made.iter().for_each(|o| b.output(o));
-    saves(&b, &[(3, 1), (4, 2)], "GroupQueryAttention");
+    b
+}
+
+#[test]
+fn a_cache_with_room_is_added_to_where_it_lies() {
+    for (dtype, room, had) in [(DType::F16, 48, [20, 33]), (DType::F32, 200, [0, 199]), (DType::BF16, 700, [650, 3])] {
+        let both = saves(&with_room(dtype, room, had), &[(3, 1), (4, 2)], "GroupQueryAttention");
+        let values = saves(&with_room(dtype, room, had), &[(4, 2)], "values alone");
+        assert_eq!(both, values, "the attention puts the caches together itself");
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::mir::{Gen, Part, Type};
 pub(super) struct New {
     start: Part,
     lines: [Part; 2],
+    /// Whether what there was lies elsewhere than it goes, in every lane, where it may lie there.
+    moved: [Option<Part>; 2],
 }
 
 impl Keys<'_> {
@@ -33,7 +35,29 @@ impl Keys<'_> {
             let raw = w.b.load(buf, 4, at.reg.unwrap_or(zero), 0u32, at.imm);
             Ok(self.made(w, i, vec![raw], known)?[0])
         };
-        Ok(New { start, lines: [line(caches + 1, 1)?, line(caches + 3, 2)?] })
+        let lines = [line(caches + 1, 1)?, line(caches + 3, 2)?];
+        Ok(New { start, lines, moved: [self.moved(w, caches, 1)?, self.moved(w, caches + 2, 2)?] })
+    }
+
+    /// Whether what there was of operand `i` lies elsewhere than it goes. A caller may give both the same memory where one is as large as the other: lines
+    /// that lie there are not stored again.
+    fn moved(&self, w: &mut Writer, past: usize, i: usize) -> Res<Option<Part>> {
+        let [from, to] = [past, i].map(|n| &self.cx.step.inputs[n].view);
+        if self.kind.placed || from != to && !self.kind.any_keys {
+            return Ok(None);
+        }
+        let [from, to] = [w.buffer(self.cx, Arg::Input(past))?, w.buffer(self.cx, Arg::Input(i))?];
+        let apart =
+            [0, 1].map(|d| w.b.generic(Gen::Xor.of(Type::B32), &[from.desc.dword(d).into(), to.desc.dword(d).into()]));
+        let apart = w.b.generic(Gen::Or.of(Type::B32), &[apart[0].into(), apart[1].into()]);
+        let apart = w.b.to_vector(apart);
+        Ok(Some(w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), apart.into()])))
+    }
+
+    /// Lanes whose key, `u` steps of teams behind the first, is the new one.
+    fn fresh(&self, w: &mut Writer, u: u32, first: Part, new: &New) -> Part {
+        let place = w.b.sub(new.start, u * self.few.teams());
+        w.b.op(Gen::CmpEq.of(Type::U32), &[place.into(), first.into()])
     }
 
     /// Lanes whose keys from `first` on a cache has so far, operand `past`.
@@ -64,8 +88,7 @@ impl Keys<'_> {
     /// Puts the new key or value among lines of the team's keys from `first` on.
     pub(super) fn renewed(&self, w: &mut Writer, i: usize, first: Part, lines: &mut [Part], new: &New) {
         for (u, line) in (0..).zip(lines) {
-            let place = w.b.sub(new.start, u * self.few.teams());
-            let fresh = w.b.op(Gen::CmpEq.of(Type::U32), &[place.into(), first.into()]);
+            let fresh = self.fresh(w, u, first, new);
             let whole = w.b.v(4);
             for d in 0..4 {
                 let x = w.b.select(fresh, new.lines[i - 1].dword(d), line.dword(d));
@@ -83,14 +106,20 @@ impl Keys<'_> {
         first: Part,
         insides: &[Option<Part>],
         lines: &[Part],
+        new: &New,
     ) -> Res<()> {
         let buf = w.buffer(self.cx, Arg::Input(i))?;
         // A new line that is there already is not stored: others read it.
         let past = self.kind.caches().start + 2 * (i - 1);
         let stored = if self.kind.placed { self.there(w, past, first, insides) } else { insides.to_vec() };
         let places = self.places(w, (i, i), first, &stored, &[]);
-        for (at, line) in places.into_iter().zip(lines) {
-            w.b.store(buf, *line, at.reg.unwrap_or(first), 0u32, at.imm);
+        for ((u, at), line) in (0..).zip(places).zip(lines) {
+            let mut to = at.reg.unwrap_or(first);
+            if let Some(moved) = new.moved[i - 1] {
+                let (fresh, old) = (self.fresh(w, u, first, new), w.b.guard(moved, to));
+                to = w.b.select(fresh, to, old);
+            }
+            w.b.store(buf, *line, to, 0u32, at.imm);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::{Failure, Result};
 use barewave::kernels::{Candidate, candidates, joined};
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
-use barewave_timing::{Chip, Loops};
+use barewave_timing::Chip;
 use comfy_table::{Table, presets};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -115,13 +115,7 @@ struct Run {
 
 fn modelled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -> Result<Run> {
     let (compiled, considered) = compiled(args, path, target, dims)?;
-    let launches = if args.in_place {
-        let mut plan = compiled.plan().clone();
-        plan.launches.retain(|l| l.copies.is_empty());
-        cycles::launches_of(&compiled, &plan, Loops::Shortened)?
-    } else {
-        cycles::plan(&compiled, 0)?
-    };
+    let launches = if args.in_place { cycles::plan_in_place(&compiled, 0)? } else { cycles::plan(&compiled, 0)? };
     let target = compiled.target();
     let chip =
         Chip::of(target).ok_or_else(|| Failure::new(format!("the cycle model knows no chip of target {target}")))?;
