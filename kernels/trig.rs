@@ -1,4 +1,4 @@
-//! Sine, cosine and tangent of every f32 and f64, within 2 ULP (tangent 3).
+//! Sine, cosine and tangent of every f32 and f64, within 2 ULP (tangent 4).
 //!
 //! An argument is reduced to `x = q π/2 + r` with `|r| <= π/4`; the quadrant `q` says which of two polynomials of `r`
 //! the result is, and its sign. Below π/4 `r` is `x`. Of singles below 2^16, multiples of π/2 in three parts are taken off (Cody and Waite): `q` has

@@ -105,7 +105,7 @@ def of_two(op):
             g.input(name, shape, dtype)
         g.node(op, ["x", "z"], ["y0"])
         g.output("y0", shape, dtype)
-        return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return g, 2 * int(np.prod(shape)) * np.dtype(dtype).itemsize  # the second operand, too
 
     return make
 
