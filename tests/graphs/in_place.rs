@@ -3,12 +3,19 @@
 use crate::support::build::{Builder, int};
 use barewave::compile::compile;
 use barewave::graph::{Options, fuse};
+use barewave::onnx::Dim;
 use barewave::runtime::{Device, EmulatedDevice, RunReport, Session, SessionError};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 use std::sync::Arc;
 
 const TARGETS: [Target; 5] = [Target::GFX906, Target::GFX942, Target::GFX1030, Target::GFX1100, Target::GFX1201];
+
+/// True for a model that leaves a dimension open.
+fn is_open(b: &Builder) -> bool {
+    let symbols = |d: &Dim| matches!(d, Dim::Symbol(_));
+    b.model.graph.inputs.iter().any(|i| i.shape.iter().flatten().any(symbols))
+}
 
 /// A model on a device whose inputs and outputs all lie in memory of the caller's.
 struct Bound {
@@ -22,7 +29,9 @@ impl Bound {
     fn new(b: &Builder, target: Target) -> Bound {
         let mut model = b.model.clone();
         model.expand();
-        let compiled = compile(&fuse(&model, &Options::default()).unwrap(), target).unwrap();
+        let dims = if is_open(b) { [("room".to_string(), b.inputs[3].shape()[2])].into() } else { Default::default() };
+        let graph = fuse(&model, &Options { dims, ..Options::default() }).unwrap();
+        let compiled = compile(&graph, target).unwrap();
         let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
         let mut session = Session::new(device.clone(), &compiled).unwrap();
         let room = |bytes: usize| device.alloc(bytes as u64 + 4096).unwrap();
@@ -127,6 +136,13 @@ fn a_cache_with_room_is_added_to_where_it_lies() {
         let both = saves(&with_room(dtype, room, had), &[(3, 1), (4, 2)], "GroupQueryAttention");
         let values = saves(&with_room(dtype, room, had), &[(4, 2)], "values alone");
         assert_eq!(both, values, "the attention puts the caches together itself");
+        // Kernels that are told how large the caches are.
+        let mut open = with_room(dtype, room, had);
+        for input in &mut open.model.graph.inputs[3..5] {
+            let [batch, heads, size] = [2, 2, 64].map(Dim::Known);
+            input.shape = Some(vec![batch, heads, Dim::Symbol("room".into()), size]);
+        }
+        assert_eq!(saves(&open, &[(3, 1), (4, 2)], "any keys"), both);
     }
 }
 
