@@ -20,7 +20,7 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr, small, standardized, straight};
 use crate::graph::fused::StepKind;
 use crate::graph::view::View;
-use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Term, Type, both_signed};
+use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Term, Type, dot_instruction, matrix_instruction, signed};
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
@@ -94,6 +94,15 @@ pub(super) fn types(cx: &Cx) -> Res<Types> {
         let [left, right] = small::multiplied_in_blocks(cx.target, s.types).ok_or(Reason::Factors(a, b))?;
         let right = (right != left).then_some(right);
         return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32, matrix: None });
+    }
+    if let StepKind::Nibbles(n) = &cx.step.kind {
+        let [left, right] = n.signed.map(|signed| if signed { Type::I4 } else { Type::U4 });
+        let (factors, sums) = ([left, right], Type::I32);
+        let multiplied = matrix_instruction(cx.target, factors, sums, 16).is_some()
+            || dot_instruction(cx.target, factors, sums).is_some();
+        let right = (right != left).then_some(right);
+        let types = Types { storage: left, compute: left, right, accumulate: sums, matrix: None };
+        return multiplied.then_some(types).ok_or(Reason::Factors(n.types()[0], n.types()[1]));
     }
     if a.is_small_float() && b.is_small_float() {
         let [left, right] = small::multiplied(cx.target, [a, b]).ok_or(Reason::Factors(a, b))?;
@@ -362,7 +371,7 @@ impl Multiplier for Vector<'_> {
                 let sum = one(sums[((row * self.tn + col) / cn) as usize], col % cn);
                 match self.dot {
                     Some(dot) => {
-                        let mods = if dot.signs { both_signed() } else { Mods::new() };
+                        let mods = dot.signs.map_or_else(Mods::new, signed);
                         let srcs = [a.into(), x.into(), sum.into()];
                         b.push(MInst { mods, ..MInst::new(dot.op, &[sum.into()], &srcs) });
                     }

@@ -20,6 +20,11 @@ use crate::mir::Part;
 use crate::tensor::DType;
 use barewave_isa::Target;
 
+/// There are instructions for a product of integers of 4 bits as they are.
+pub(super) fn takes_nibbles(cx: &Cx) -> bool {
+    gemm::types(cx).is_ok()
+}
+
 /// The product's extents.
 pub(super) fn extents(cx: &Cx) -> Extents {
     let out = &cx.step.output.view;

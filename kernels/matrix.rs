@@ -395,7 +395,7 @@ impl MatrixForm {
     }
 
     /// k of the instruction, in elements that memory holds: bytes of two where they have 4 bits.
-    fn depth(&self) -> u32 {
+    pub fn depth(&self) -> u32 {
         self.op.shape.k as u32 / self.in_byte()
     }
 

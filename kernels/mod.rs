@@ -240,7 +240,7 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
     let cx = cx(graph, step, target, tuning);
     match &step.kind {
         _ if sized::fits(graph, step) => None,
-        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => matmul::candidates(&cx).ok(),
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => matmul::candidates(&cx).ok(),
         StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
     }
@@ -255,7 +255,7 @@ const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
 /// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, these with what gathers their keys and values, and with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
-/// from 4 or 8 with scales of blocks, products of sparse constants, products with the normalisation of their rows,
+/// from 4 or 8 with scales of blocks, products of integers of 4 bits with what quantises these, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
@@ -300,6 +300,18 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
             .or(scaled);
     let next = narrow.as_ref().unwrap_or(graph);
+    let nibbles = crate::graph::nibble_factors(
+        next,
+        |graph, step| !sized::fits(graph, step) && matmul::takes_nibbles(&cx(graph, step, target, tuning)),
+        |graph, [packed, bytes], moved| {
+            let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
+            let machine = choice::Machine::of(target);
+            let more: f64 = moved.iter().map(|bytes| machine.launch + *bytes as f64 / machine.memory).sum();
+            matches!((clocks(packed), clocks(bytes)), (Some(packed), Some(bytes)) if packed + more < bytes)
+        },
+    )
+    .or(narrow);
+    let next = nibbles.as_ref().unwrap_or(graph);
     let sparse = crate::graph::sparse_factors(
         next,
         |graph, step| {
@@ -316,7 +328,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             matches!((clocks(sparse), clocks(step)), (Some(sparse), Some(dense)) if always || sparse < worth * dense)
         },
     )
-    .or(narrow);
+    .or(nibbles);
     let next = sparse.as_ref().unwrap_or(graph);
     let standard = crate::graph::standardize(next, |graph, norm, turned| {
         let small = |t: &crate::graph::Turned| graph.tensor(t.step.output.tensor).bytes() < MAX_TENSOR_BYTES;
@@ -371,7 +383,7 @@ pub fn lower(
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) => match tiny::lower(&cx) {
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => match tiny::lower(&cx) {
             Some(kernels) => kernels,
             None => matmul::lower(&cx, None, None),
         },

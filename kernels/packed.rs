@@ -157,7 +157,7 @@ pub(super) fn begins(cx: &Cx) -> bool {
 
 /// Data come in pairs of f16 for dot products.
 fn dots(cx: &Cx) -> bool {
-    cx.dtype(Arg::Input(0)) == DType::F16 && dot_instruction(cx.target, Type::F16, Type::F32).is_some()
+    cx.dtype(Arg::Input(0)) == DType::F16 && dot_instruction(cx.target, [Type::F16; 2], Type::F32).is_some()
 }
 
 pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
@@ -344,7 +344,7 @@ impl Product<'_> {
 
     /// Adds the product of a factor and what stands beside it.
     fn multiply(&self, w: &mut Writer, sum: Part, f: Part, x: Part) {
-        match dot_instruction(self.cx.target, Type::F16, Type::F32).filter(|_| self.dots) {
+        match dot_instruction(self.cx.target, [Type::F16; 2], Type::F32).filter(|_| self.dots) {
             Some(dot) => w.b.push(MInst::new(dot.op, &[sum.into()], &[f.into(), x.into(), sum.into()])),
             None => w.b.fma_into(sum, f, x),
         }

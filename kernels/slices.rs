@@ -152,7 +152,7 @@ impl Sliced {
         let (types, step) = (tile.types, f64::from(self.step_depth()));
         let (down, across) = (tile.m / SIDE, tile.n / SIDE);
         let dwords = self.dwords(tile);
-        let of_one = f64::from(SIDE * SIDE) * self.matrix.op.shape.k as f64;
+        let of_one = f64::from(SIDE * SIDE) * f64::from(self.matrix.depth());
         let products = f64::from(tile.m * tile.n) / of_one * self.matrix.clocks(target);
         // Loads of a wave's step, and what puts columns together.
         let loads = match self.columns {

@@ -58,7 +58,8 @@ pub(super) fn candidates(
     e: &Extents,
     min_n: u32,
 ) -> Vec<(Tile, Round)> {
-    let (types, run, dot) = match dot_instruction(target, types.storage, types.accumulate) {
+    let factors = [types.storage, types.right.unwrap_or(types.storage)];
+    let (types, run, dot) = match dot_instruction(target, factors, types.accumulate) {
         Some(d) => (Types { compute: d.operands, ..types }, d.elements, Some(d)),
         None => (types, 1, None),
     };

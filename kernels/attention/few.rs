@@ -210,7 +210,7 @@ impl Few {
 
 /// True where scores are dot products of pairs.
 fn dots(target: Target, t: DType) -> bool {
-    t == DType::F16 && dot_instruction(target, Type::F16, Type::F32).is_some()
+    t == DType::F16 && dot_instruction(target, [Type::F16; 2], Type::F32).is_some()
 }
 
 /// What runs along with the keys, of a query.
@@ -510,7 +510,7 @@ impl Keys<'_> {
             for query in &held.queries {
                 let sum = float.held(&mut w.b, 0.0);
                 for (x, y) in line.iter().zip(query) {
-                    match dot_instruction(self.cx.target, Type::F16, Type::F32).filter(|_| self.dots) {
+                    match dot_instruction(self.cx.target, [Type::F16; 2], Type::F32).filter(|_| self.dots) {
                         Some(d) => w.b.push(MInst::new(d.op, &[sum.into()], &[(*x).into(), (*y).into(), sum.into()])),
                         None => float.fma_into(&mut w.b, sum, *x, *y),
                     }

@@ -500,7 +500,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
         let weights: Vec<Part> = cell.iter().map(|s| of(b, s)).collect();
         let t = self.flash.plan.types.compute;
         let packed = packed(b, t, &weights);
-        match dot_instruction(b.target(), t, Type::F32) {
+        match dot_instruction(b.target(), [t; 2], Type::F32) {
             // What is added is what is multiplied, so that how it was rounded does not matter.
             Some(dot) if t == Type::F16 => {
                 let sum: Opnd = self.sum.into();

@@ -66,7 +66,7 @@ pub(in super::super) struct Counted<'a> {
 
 /// Pairs of elements are summed by one instruction.
 fn pairs(target: Target, t: Type) -> Option<Op> {
-    dot_instruction(target, Type::F16, Type::F32).filter(|_| t == Type::F16).map(|dot| dot.op)
+    dot_instruction(target, [Type::F16; 2], Type::F32).filter(|_| t == Type::F16).map(|dot| dot.op)
 }
 
 /// Instructions for a dword of elements.

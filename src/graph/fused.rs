@@ -27,7 +27,7 @@
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
-    Attention, Before, Coder, Conv, Extremes, MadeLines, MadeRows, MadeUpdates, Normalize, Normed, NormedRows, Packed,
+    Attention, Before, Coder, Conv, Extremes, MadeLines, MadeRows, MadeUpdates, Nibbles, Normalize, Normed, NormedRows, Packed,
     Pool, PoolOp, Program, Reduce, ReduceOp, Scaled, Scan, Scatter, Scattered, Softmax, Sparse, Standardized, StepKind,
     Summand, TopK, Undefined, Window, Zeros,
 };

@@ -57,13 +57,17 @@ pub enum Type {
     Bf8,
     /// Two floats of 4 bits in a byte, for matrix instructions alone.
     Fp4,
+    /// Two signed integers of 4 bits in a byte, for matrix instructions and dot products alone.
+    I4,
+    /// The same, unsigned.
+    U4,
     /// An IEEE single of which matrix instructions read sign, exponent and the upper 10 bits of mantissa. Nothing else takes it.
     Xf32,
 }
 
 impl Type {
     /// All of them, with their names in the text form.
-    pub const NAMES: [(Type, &'static str); 21] = [
+    pub const NAMES: [(Type, &'static str); 23] = [
         (Type::B32, "b32"),
         (Type::F16, "f16"),
         (Type::Bf16, "bf16"),
@@ -84,6 +88,8 @@ impl Type {
         (Type::Fp8, "fp8"),
         (Type::Bf8, "bf8"),
         (Type::Fp4, "fp4"),
+        (Type::I4, "i4"),
+        (Type::U4, "u4"),
         (Type::Xf32, "xf32"),
     ];
 
@@ -98,7 +104,7 @@ impl Type {
     /// Bits of a value, both elements of a packed one.
     pub fn bits(self) -> u32 {
         match self {
-            Type::I8 | Type::U8 | Type::Fp8 | Type::Bf8 | Type::Fp4 => 8,
+            Type::I8 | Type::U8 | Type::Fp8 | Type::Bf8 | Type::Fp4 | Type::I4 | Type::U4 => 8,
             Type::F16 | Type::Bf16 | Type::I16 | Type::U16 => 16,
             Type::B32 | Type::F32 | Type::Xf32 | Type::I32 | Type::U32 | Type::PkF16 | Type::PkBf16 | Type::PkI16 => 32,
             Type::F64 | Type::I64 | Type::U64 | Type::PkF32 => 64,
@@ -311,7 +317,7 @@ impl Gen {
     }
     /// True when the operation is defined on a type.
     pub fn takes(self, ty: Type) -> bool {
-        if matches!(ty, Type::Fp8 | Type::Bf8 | Type::Fp4 | Type::Xf32) {
+        if matches!(ty, Type::Fp8 | Type::Bf8 | Type::Fp4 | Type::I4 | Type::U4 | Type::Xf32) {
             return false;
         }
         let integer = !ty.is_float() && ty != Type::B32;

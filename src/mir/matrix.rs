@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::sync::OnceLock;
 
 /// Types of both operands, and of sums, of which products by matrix instructions are made.
-const PRODUCTS: [([Type; 2], Type); 11] = [
+const PRODUCTS: [([Type; 2], Type); 15] = [
     ([Type::F16; 2], Type::F32),
     ([Type::Bf16; 2], Type::F32),
     ([Type::F32; 2], Type::F32),
@@ -23,6 +23,10 @@ const PRODUCTS: [([Type; 2], Type); 11] = [
     ([Type::Fp8, Type::Bf8], Type::F32),
     ([Type::Bf8, Type::Fp8], Type::F32),
     ([Type::Fp4; 2], Type::F32),
+    ([Type::I4; 2], Type::I32),
+    ([Type::U4; 2], Type::I32),
+    ([Type::I4, Type::U4], Type::I32),
+    ([Type::U4, Type::I4], Type::I32),
 ];
 
 /// Rows and columns of an instruction's result.
@@ -40,6 +44,8 @@ fn element(t: Type) -> Option<Elem> {
         Type::Fp8 => Elem::Fp8,
         Type::Bf8 => Elem::Bf8,
         Type::Fp4 => Elem::Fp4,
+        Type::I4 => Elem::I4,
+        Type::U4 => Elem::U4,
         Type::I32 => Elem::I32,
         _ => return None,
     })
@@ -119,28 +125,36 @@ pub struct Dot {
     pub elements: u32,
     /// Type that operands are in: a register holds as many elements.
     pub operands: Type,
-    /// Modifiers must say that both factors are signed.
-    pub signs: bool,
+    /// Modifiers must say which factors are signed: these.
+    pub signs: Option<[bool; 2]>,
 }
 
-/// The best instruction of a target for sums of products of neighbouring elements; `None` where plain multiply-adds are.
-pub fn dot_instruction(target: Target, operands: Type, sums: Type) -> Option<Dot> {
-    let dot = |op, operands, elements| Dot { op, elements, operands, signs: false };
+/// The best instruction of a target for sums of products of neighbouring elements; `None` where plain multiply-adds are. Of integers of 4
+/// bits, two in a byte, it adds twice as many products as bytes.
+pub fn dot_instruction(target: Target, factors: [Type; 2], sums: Type) -> Option<Dot> {
+    let dot = |op, operands, elements| Dot { op, elements, operands, signs: None };
+    let signs = factors.map(|t| matches!(t, Type::I8 | Type::I4));
+    let (words, nibbles) = (dot(op::V_DOT4_I32_IU8, Type::I8, 4), dot(op::V_DOT8_I32_IU4, factors[0], 4));
     let known = [
-        (Type::F16, Type::F32, dot(op::V_DOT2_F32_F16, Type::F16, 2)),
-        (Type::Bf16, Type::F32, dot(op::V_DOT2_F32_BF16, Type::Bf16, 2)),
-        (Type::I8, Type::I32, Dot { signs: true, ..dot(op::V_DOT4_I32_IU8, Type::I8, 4) }),
-        (Type::I8, Type::I32, dot(op::V_DOT4_I32_I8, Type::I8, 4)),
+        (&[Type::F16][..], Type::F32, dot(op::V_DOT2_F32_F16, Type::F16, 2)),
+        (&[Type::Bf16], Type::F32, dot(op::V_DOT2_F32_BF16, Type::Bf16, 2)),
+        (&[Type::I8], Type::I32, Dot { signs: Some(signs), ..words }),
+        (&[Type::I8], Type::I32, dot(op::V_DOT4_I32_I8, Type::I8, 4)),
         // One by one, at full rate, which products of 32 bits are not.
-        (Type::I8, Type::I32, dot(op::V_MAD_I32_I24, Type::I32, 1)),
+        (&[Type::I8], Type::I32, dot(op::V_MAD_I32_I24, Type::I32, 1)),
+        (&[Type::I4, Type::U4], Type::I32, Dot { signs: Some(signs), ..nibbles }),
+        (&[Type::I4], Type::I32, dot(op::V_DOT8_I32_I4, Type::I4, 4)),
+        // Sums of fewer than 2^24 such products are the same signed.
+        (&[Type::U4], Type::I32, dot(op::V_DOT8_U32_U4, Type::U4, 4)),
     ];
-    known.iter().find(|x| (x.0, x.1) == (operands, sums) && target.has(x.2.op)).map(|x| x.2)
+    let fits = |types: &[Type], of: Type| factors.iter().all(|t| types.contains(t)) && of == sums;
+    known.iter().find(|x| fits(x.0, x.1) && target.has(x.2.op)).map(|x| x.2)
 }
 
-/// Modifiers of a matrix instruction: those of integers say that both factors are signed, others of which types they are.
+/// Modifiers of a matrix instruction: those of integers say which factors are signed, others of which types they are.
 pub fn matrix_modifiers(op: Op, m: &MatrixOp) -> Mods {
     match op.action() {
-        Action::Matrix(p) if p.signs => both_signed(),
+        Action::Matrix(p) if p.signs => signed([m.a, m.b].map(|e| matches!(e, Elem::I8 | Elem::I4))),
         Action::Matrix(p) if p.formats => {
             let format = |e: Elem| e.format().unwrap_or(0);
             Mods::new().with(ModName::Cbsz, format(m.a)).with(ModName::Blgp, format(m.b))
@@ -156,7 +170,8 @@ pub fn sparse_modifiers(op: Op, m: &MatrixOp, key: u32) -> Mods {
     if key > 0 { mods.with(name, key as i32) } else { mods }
 }
 
-/// Both factors are signed.
-pub fn both_signed() -> Mods {
-    Mods::new().with(ModName::Neg, 3)
+/// These factors are signed.
+pub fn signed(factors: [bool; 2]) -> Mods {
+    let bits = factors.iter().enumerate().map(|(i, signed)| i32::from(*signed) << i).sum();
+    if bits == 0 { Mods::new() } else { Mods::new().with(ModName::Neg, bits) }
 }

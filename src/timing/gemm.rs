@@ -423,7 +423,9 @@ pub fn together<const N: usize>(limits: [f64; N], power: f64) -> f64 {
 /// the target has.
 pub fn rate(target: Target, dtype: &str) -> Option<f64> {
     let vector = vector_rate(target, dtype)?;
-    Some(matrix(target, dtype).map_or(vector, |m| m.0.max(vector)))
+    let own = matrix(target, dtype).map_or(vector, |m| m.0.max(vector));
+    // Bytes hold integers of 4 bits, too.
+    Some(if dtype == "i4" { own.max(rate(target, "i8")?) } else { own })
 }
 
 /// Rows, columns, depth and blocks of the best matrix instruction, where it is quicker than vector instructions.
@@ -439,6 +441,7 @@ pub fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
         "f16" => &["_f16", "f16"],
         "bf16" => &["_bf16", "bf16_1k", "bf16"],
         "i8" => &["_i8", "i8", "_iu8"],
+        "i4" => &["_iu4"],
         "f32" => &["_f32", "f32"],
         "xf32" => &["_xf32"],
         "f64" => &["f64"],
@@ -471,7 +474,7 @@ pub(crate) fn multiply_add_rate(target: Target) -> f64 {
     2.0 * if info.simds == 4 { 16.0 } else { 32.0 } * f64::from(info.simds)
 }
 
-/// With vector instructions: a multiply-add a lane, two in packed and dual-issue ones, four in dot products of bytes.
+/// With vector instructions: a multiply-add a lane, two in packed and dual-issue ones, four in dot products of bytes, eight in those of 4 bits.
 fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
     let info = target.info();
     let dual = if info.wmma.is_some() { 2.0 } else { 1.0 };
@@ -487,6 +490,9 @@ fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
             2.0 * f64::from(info.wave_size) / f64::from(busy) * f64::from(info.simds)
         }
         "i8" if has(&[op::V_DOT4_I32_I8, op::V_DOT4_I32_IU8]) => vector * 4.0,
+        "i4" if has(&[op::V_DOT8_I32_I4, op::V_DOT8_I32_IU4]) => vector * 8.0,
+        // As bytes.
+        "i4" => vector_rate(target, "i8")?,
         "f16" | "bf16" | "xf32" | "i8" | "i32" | "fp8" | "fp4" => vector,
         _ => return None,
     })

@@ -29,7 +29,7 @@ const LINE: u32 = 64;
 
 /// The instruction that multiplies two pairs and adds both products, where the type has pairs.
 pub(super) fn dot(target: Target, t: Type) -> Option<Op> {
-    dot_instruction(target, t, Type::F32).filter(|_| t == Type::F16).map(|d| d.op)
+    dot_instruction(target, [t; 2], Type::F32).filter(|_| t == Type::F16).map(|d| d.op)
 }
 
 /// Some dwords of some keys of a tile.

@@ -5,6 +5,7 @@ mod attention;
 mod conv;
 mod extremes;
 mod matmul;
+mod nibbles;
 mod normalize;
 mod normed;
 mod packed;
@@ -25,6 +26,7 @@ mod window;
 pub use attention::{Attention, MadeLines, Undefined};
 pub use conv::{Before, Conv, Summand};
 pub use extremes::Extremes;
+pub use nibbles::Nibbles;
 pub use normalize::Normalize;
 pub use normed::Normed;
 pub use packed::{NormedRows, Packed, Zeros};
@@ -72,6 +74,8 @@ pub enum StepKind {
     Sparse(Sparse),
     /// The same where both factors have a scale for each block of elements along k.
     Scaled(Scaled),
+    /// The same where both factors are integers of 4 bits, two in a byte.
+    Nibbles(Nibbles),
     /// Pooling.
     Pool(Pool),
     /// Reduction.
@@ -112,6 +116,7 @@ impl Deref for StepKind {
             StepKind::MatMul => &matmul::MatMul,
             StepKind::Sparse(k) => k,
             StepKind::Scaled(k) => k,
+            StepKind::Nibbles(k) => k,
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
             StepKind::Extremes(k) => k,

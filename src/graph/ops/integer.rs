@@ -4,6 +4,8 @@
 //! `Σ (a - za) (b - zb) = Σ a b - za Σ b - zb Σ a + k za zb`, is taken off afterwards. Convolutions are made of bytes where
 //! weights are around 0 and the data's zero point is known; else zero points are taken off first, and where no sum can leave the
 //! integers that an f32 holds, the product is one of floats; longer sums are products of 32-bit integers.
+//!
+//! Integers of 4 bits are bytes of the same value. Constants among them have no zero point where they fit without it.
 
 use super::conv::{self, Frame};
 use crate::graph::ask::Ask;
@@ -23,8 +25,25 @@ fn largest(t: DType, zero: bool) -> Res<usize> {
     match t {
         DType::U8 => Ok(255),
         DType::I8 => Ok(if zero { 255 } else { 128 }),
-        other => Err(Reason::Type(format!("computes with type {other}; i8 and u8 are supported"))),
+        DType::U4 => Ok(15),
+        DType::I4 => Ok(if zero { 15 } else { 8 }),
+        other => Err(unknown(other)),
     }
+}
+
+fn unknown(t: DType) -> Reason {
+    Reason::Type(format!("computes with type {t}; i8, u8, i4 and u4 are supported"))
+}
+
+/// Integers of 4 bits, which are bytes of the same value.
+fn is_narrow(t: DType) -> bool {
+    matches!(t, DType::I4 | DType::U4)
+}
+
+/// All of them are integers of 4 bits, all signed or all unsigned.
+fn fit_nibbles(list: &[u8]) -> bool {
+    let within = |low: i8, high: i8| list.iter().all(|x| (low..=high).contains(&(*x as i8)));
+    within(-8, 7) || within(0, 15)
 }
 
 /// A factor and its zero point.
@@ -49,6 +68,30 @@ impl Factor {
 
     fn largest(self, cx: &Lowering<'_>) -> Res<usize> {
         largest(cx.dtype(self.value), self.zero.is_some())
+    }
+
+    /// Constants of 4 bits as bytes without their zero point: one for all, or for each slice along `axis`.
+    fn centered_constant(self, cx: &Lowering<'_>, axis: usize) -> Option<HostTensor> {
+        let value = cx.constant(self.value).filter(|t| is_narrow(t.dtype()))?;
+        let zeros = match self.zero {
+            Some(z) => cx.constant(z).filter(|z| z.shape().len() < 2 && is_narrow(z.dtype()))?.bytes().to_vec(),
+            None => vec![0],
+        };
+        let (shape, count) = (value.shape(), zeros.len());
+        if count != 1 && Some(&count) != shape.get(axis) {
+            return None;
+        }
+        let inner: usize = shape.get(axis + 1..)?.iter().product();
+        let zero = |i: usize| zeros[i / inner % count];
+        let bytes: Vec<u8> = value.bytes().iter().enumerate().map(|(i, x)| x.wrapping_sub(zero(i))).collect();
+        HostTensor::new(DType::I8, shape, bytes).ok()
+    }
+
+    /// The factor as it is, or as bytes of the same value.
+    fn as_bytes(self, cx: &mut Lowering<'_>) -> Res<Lazy> {
+        let (shape, t) = (cx.shape(self.value).to_vec(), cx.dtype(self.value));
+        let lazy = cx.without_base(self.value);
+        if is_narrow(t) { cx.combine(vec![lazy], &shape, |e, v| e.cast(v[0], DType::I8)) } else { Ok(lazy) }
     }
 
     /// The zero point as it broadcasts with the data: one for all, or for each slice along `axis`.
@@ -90,11 +133,17 @@ impl Factor {
 
 /// A matrix of signed bytes and its zero point in 32 bits, where it has one.
 fn signed(cx: &mut Lowering<'_>, factor: Factor, axis: usize) -> Res<(Access, Option<Lazy>)> {
-    let unsigned = match cx.dtype(factor.value) {
-        DType::I8 => false,
-        DType::U8 => true,
-        other => return Err(Reason::Type(format!("computes with type {other}; i8 and u8 are supported"))),
+    let (unsigned, narrow) = match cx.dtype(factor.value) {
+        DType::I8 => (false, false),
+        DType::U8 => (true, false),
+        t if is_narrow(t) => (false, true),
+        other => return Err(unknown(other)),
     };
+    if let Some(t) = factor.centered_constant(cx, axis).filter(|t| fit_nibbles(t.bytes())) {
+        let view = View::dense(t.shape());
+        let id = cx.add_const("weights".into(), t);
+        return Ok((Access::new(id, view), None));
+    }
     let zero = match factor.zero_point(cx, axis)? {
         Some(zero) => {
             let shape = zero.shape.clone();
@@ -106,6 +155,10 @@ fn signed(cx: &mut Lowering<'_>, factor: Factor, axis: usize) -> Res<(Access, Op
         }
         None => unsigned.then(|| splat(DType::I32, &[], Scalar::of(DType::I32, -128.0))),
     };
+    if narrow {
+        let data = factor.as_bytes(cx)?;
+        return Ok((cx.operand_of(data, super::matmul::good), zero));
+    }
     if !unsigned {
         return Ok((cx.operand_if(factor.value, super::matmul::good), zero));
     }
@@ -242,11 +295,13 @@ fn convolved_bytes(
         };
         Some(zero - if unsigned { 128 } else { 0 })
     };
-    let (Some(zero), Some(0)) = (zero(x, unsigned[0]), zero(w, unsigned[1])) else { return Ok(None) };
+    let centered = w.centered_constant(cx, 0);
+    let of_weights = if centered.is_some() { Some(0) } else { zero(w, unsigned[1]) };
+    let (Some(zero), Some(0)) = (zero(x, unsigned[0]), of_weights) else { return Ok(None) };
     let channels = dims[1];
     let mut sums = Vec::new();
     if zero != 0 {
-        let Some(weights) = cx.constant(w.value) else { return Ok(None) };
+        let Some(weights) = centered.as_ref().or(cx.constant(w.value)) else { return Ok(None) };
         let moved = if unsigned[1] { 128 } else { 0 };
         let of = |row: &[i64]| row.iter().map(|x| x - moved).sum::<i64>() * zero;
         sums = weights.to_i64().chunks_exact(weights.len() / channels).map(of).collect();
@@ -255,12 +310,20 @@ fn convolved_bytes(
     // point too: the kernel takes that back, and makes it of the zeros that it finds around them.
     let flip = if begin.iter().chain(end).any(|p| *p != 0) { zero as u8 } else { 0 };
     let top = |unsigned: bool| if unsigned { 0x80 } else { 0 };
-    let data = cx.lazy(x.value);
+    let data = if is_narrow(cx.dtype(x.value)) { x.as_bytes(cx)? } else { cx.lazy(x.value) };
     let data = combined(cx, data, top(unsigned[0]) ^ flip)?;
-    let weights = cx.without_base(w.value);
-    let weights = combined(cx, weights, top(unsigned[1]))?;
     let data = cx.operand_of(data, |v| v.is_inner_dense(1));
-    let weights = cx.operand_of(weights, View::is_dense);
+    let weights = match centered {
+        Some(t) => {
+            let view = View::dense(t.shape());
+            Access::new(cx.add_const("weights".into(), t), view)
+        }
+        None => {
+            let weights = w.as_bytes(cx)?;
+            let weights = combined(cx, weights, top(unsigned[1]))?;
+            cx.operand_of(weights, View::is_dense)
+        }
+    };
     let (kernel, strides, dilations) = (frame.kernel.clone(), frame.strides.clone(), frame.dilations.clone());
     let window = Window { kernel, strides, dilations, pads: begin.to_vec() };
     let kind = StepKind::Conv(Conv { flip, ..Conv::new(window, groups) });

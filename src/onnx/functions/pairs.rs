@@ -1,8 +1,10 @@
 //! Float operators between dequantisations, as quantisers write them (QDQ), become products of bytes.
 //!
-//! `MatMul`, `Gemm` or `Conv` of two dequantised values, of which the right one is a constant, is the product of the bytes, exact
-//! in integers, times both scales: weights stay bytes in memory. What dequantises and quantises around it stays where it is.
-//! Where only the weights are quantised they stay as small ([`super::packed`]).
+//! `MatMul`, `Gemm` or `Conv` of two dequantised values, of which the right one is a constant, is the product of the integers, exact,
+//! times both scales: weights stay bytes in memory. What dequantises and quantises around it stays where it is. Of integers of 4 bits both
+//! factors are such; they are taken for bytes, and products for what they are where a target multiplies them so
+//! ([`crate::graph::nibble_factors`]). Where only the weights are quantised, or to fewer bits than the data, they stay as small
+//! ([`super::packed`]).
 
 use super::packed::{self, Packings};
 use super::{Attribute, Body, Graph, Node, expand_graph, experts};
@@ -15,8 +17,9 @@ pub(super) struct Known<'g> {
     graph: &'g Graph,
 }
 
-/// A dequantised value of 8 bits.
+/// A dequantised value of 8 or 4 bits.
 struct Bytes<'g> {
+    dtype: DType,
     value: &'g str,
     scale: &'g str,
     /// Empty where there is none.
@@ -54,20 +57,27 @@ impl<'g> Known<'g> {
         let node = self.made_by(name, "DequantizeLinear")?;
         let input = |i: usize| node.inputs.get(i).map_or("", String::as_str);
         let (value, scale, zero) = (input(0), input(1), input(2));
-        let dtype = match self.constant(zero).or_else(|| self.constant(value)) {
-            Some(t) => t.dtype(),
-            // What is quantised without a zero point is unsigned.
-            None => self.made_by(value, "QuantizeLinear").filter(|n| n.inputs.len() == 2).map(|_| DType::U8)?,
-        };
-        let scales = self.constant(scale).filter(|s| s.dtype() == DType::F32)?;
-        let attribute = |name: &str| match node.attributes.get(name) {
+        let of = |node: &Node, name: &str| match node.attributes.get(name) {
             Some(Attribute::Int(v)) => Some(*v),
             _ => None,
         };
+        let dtype = match self.constant(zero).or_else(|| self.constant(value)) {
+            Some(t) => t.dtype(),
+            // What is quantised without a zero point is unsigned where nothing else is said.
+            None => {
+                let quantised = self.made_by(value, "QuantizeLinear").filter(|n| n.inputs.len() == 2)?;
+                match of(quantised, "output_dtype").unwrap_or(0) {
+                    0 => DType::U8,
+                    t => DType::from_onnx(i32::try_from(t).ok()?)?,
+                }
+            }
+        };
+        let scales = self.constant(scale).filter(|s| s.dtype() == DType::F32)?;
+        let attribute = |name: &str| of(node, name);
         let plain = attribute("block_size").unwrap_or(0) == 0 && attribute("output_dtype").unwrap_or(0) == 0;
         let axis = (scales.len() != 1).then(|| attribute("axis").unwrap_or(1));
-        let fits = plain && scales.shape().len() < 2 && matches!(dtype, DType::I8 | DType::U8);
-        fits.then_some(Bytes { value, scale, zero, axis })
+        let fits = plain && scales.shape().len() < 2 && dtype.is_int() && matches!(dtype.bits(), 4 | 8);
+        fits.then_some(Bytes { dtype, value, scale, zero, axis })
     }
 }
 
@@ -104,6 +114,10 @@ fn product(node: &Node, known: &Known<'_>) -> Option<Vec<Node>> {
     }
     let [x, w] = [0, 1].map(|i| node.inputs.get(i).and_then(|name| known.bytes(name)));
     let (x, w) = (x.filter(|x| x.axis.is_none())?, w?);
+    // Weights of fewer bits than the data's are packed.
+    if x.dtype.bits() != w.dtype.bits() {
+        return None;
+    }
     let rank = known.constant(w.value)?.shape().len() as i64;
     let axis = w.axis.map(|a| if a < 0 { a + rank } else { a });
     let mut b = Body::new(node);
@@ -113,6 +127,11 @@ fn product(node: &Node, known: &Known<'_>) -> Option<Vec<Node>> {
         matrices(&mut b, &x, &w, axis, rank)?;
     }
     Some(b.nodes)
+}
+
+/// The operator of the integers themselves: ONNX has those of bytes.
+fn of_integers(op: &str, x: &Bytes<'_>) -> String {
+    if x.dtype.bits() < 8 { format!("barewave:{op}") } else { op.to_string() }
 }
 
 /// Both scales in one.
@@ -132,7 +151,7 @@ fn matrices(b: &mut Body<'_>, x: &Bytes<'_>, w: &Bytes<'_>, axis: Option<i64>, r
     }
     let perm = [("perm", Attribute::Ints(vec![1, 0]))];
     let right = if flipped { b.with("Transpose", &[w.value], &perm) } else { w.value.to_string() };
-    let sums = b.op("MatMulInteger", &[x.value, &right, x.zero, w.zero]);
+    let sums = b.op(&of_integers("MatMulInteger", x), &[x.value, &right, x.zero, w.zero]);
     let mut y = scaled(b, &sums, x, w.scale);
     if b.has(2) {
         let bias = b.input(2).to_string();
@@ -148,7 +167,7 @@ fn convolution(b: &mut Body<'_>, x: &Bytes<'_>, w: &Bytes<'_>, axis: Option<i64>
     }
     let attributes: Vec<(&str, Attribute)> =
         b.node.attributes.iter().map(|(name, a)| (name.as_str(), a.clone())).collect();
-    let sums = b.with("ConvInteger", &[x.value, w.value, x.zero, w.zero], &attributes);
+    let sums = b.with(&of_integers("ConvInteger", x), &[x.value, w.value, x.zero, w.zero], &attributes);
     // Along the channels.
     let mut dims = vec![1; rank as usize];
     dims[1] = -1;

@@ -93,10 +93,13 @@ impl MatrixOp {
         Some(MatrixOp { shape, a: p.a, b: p.b, d: p.d })
     }
 
-    /// The instruction with factors of types that its modifiers name: any two of f8f6f4's; the same where they name none, or not these.
+    /// The instruction with factors of types that its modifiers name: any two of f8f6f4's, integers of 4 bits with signs or without; the same
+    /// where they name none, or not these.
     pub fn multiplying(self, a: Elem, b: Elem) -> MatrixOp {
+        let nibbles = |e: Elem| matches!(e, Elem::I4 | Elem::U4);
         match (a.format(), b.format()) {
             (Some(_), Some(_)) if self.shape.split8 => MatrixOp { a, b, ..self },
+            _ if [self.a, self.b, a, b].into_iter().all(nibbles) => MatrixOp { a, b, ..self },
             _ => self,
         }
     }
