@@ -186,7 +186,7 @@ pub(super) fn store(
     w.b.place(done, "done");
     share.walk.close(&mut w, share.rounds);
     let e = &p.extents;
-    let flops = 2 * (e.batches * e.m * e.n * e.k) as u64;
+    let flops = 2 * (e.batches * e.m * e.n * e.k) as u64 * u64::from(tile.types.storage.held());
     let grid = [s.band, s.groups / s.band, 1];
     let [workspace, counters] = left.bytes;
     Ok(vec![Kernel { workspace, counters, sharing: grid, ..w.finish(grid, flops) }])

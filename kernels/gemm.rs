@@ -20,7 +20,9 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr, small, standardized, straight};
 use crate::graph::fused::StepKind;
 use crate::graph::view::View;
-use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Term, Type, dot_instruction, matrix_instruction, signed};
+use crate::mir::{
+    Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Term, Type, dot_instruction, matrix_instruction, signed,
+};
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};

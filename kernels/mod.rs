@@ -36,6 +36,7 @@ mod matrix;
 mod normed;
 mod origin;
 mod packed;
+mod paired;
 mod pieces;
 mod pointwise;
 mod pool;
@@ -240,7 +241,9 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
     let cx = cx(graph, step, target, tuning);
     match &step.kind {
         _ if sized::fits(graph, step) => None,
-        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => matmul::candidates(&cx).ok(),
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => {
+            matmul::candidates(&cx).ok()
+        }
         StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
     }
@@ -302,12 +305,16 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let next = narrow.as_ref().unwrap_or(graph);
     let nibbles = crate::graph::nibble_factors(
         next,
-        |graph, step| !sized::fits(graph, step) && matmul::takes_nibbles(&cx(graph, step, target, tuning)),
+        |graph, step| {
+            let wanted = tuning.nibbles() != When::Never && !sized::fits(graph, step);
+            wanted && matmul::takes_nibbles(&cx(graph, step, target, tuning))
+        },
         |graph, [packed, bytes], moved| {
             let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
             let machine = choice::Machine::of(target);
             let more: f64 = moved.iter().map(|bytes| machine.launch + *bytes as f64 / machine.memory).sum();
-            matches!((clocks(packed), clocks(bytes)), (Some(packed), Some(bytes)) if packed + more < bytes)
+            let always = tuning.nibbles() == When::Always;
+            matches!((clocks(packed), clocks(bytes)), (Some(packed), Some(bytes)) if always || packed + more < bytes)
         },
     )
     .or(narrow);

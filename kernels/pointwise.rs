@@ -10,6 +10,7 @@
 use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::Res;
+use super::paired::Paired;
 use super::turned::Turned;
 use super::unzipped::Unzipped;
 use super::values::{self, Value};
@@ -93,6 +94,9 @@ fn moves(cx: &Cx) -> bool {
 
 pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let cx = &Cx { moves: moves(cx), ..*cx };
+    if let Some(paired) = Paired::of(cx) {
+        return paired.lower(cx);
+    }
     if let Some(unzipped) = Unzipped::of(cx) {
         return unzipped.lower(cx);
     }

@@ -169,7 +169,7 @@ pub(super) fn store(
     let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
     let grid = [tiles(e.n, tile.n), tiles(e.m, tile.m), e.batches as u32 * part.split.count];
     let grid = part.split.band.map_or(grid, |band| [band, grid[0], grid[1] / band]);
-    let flops = 2 * (e.batches * e.m * e.n * e.k) as u64;
+    let flops = 2 * (e.batches * e.m * e.n * e.k) as u64 * u64::from(tile.types.storage.held());
     let done = w.b.label();
     let Some(number) = part.number else {
         let (counters, columns) = end(&mut w, cx, &p, 0, done, outer)?;

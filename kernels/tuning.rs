@@ -4,7 +4,7 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
@@ -88,6 +88,7 @@ pub struct Tuning {
     products: BTreeMap<Product, Tuned>,
     winograd: When,
     sparse: When,
+    nibbles: When,
     xf32: bool,
 }
 
@@ -152,6 +153,7 @@ impl Tuning {
         match name {
             "winograd" => Some(&mut self.winograd),
             "sparse" => Some(&mut self.sparse),
+            "nibbles" => Some(&mut self.nibbles),
             _ => None,
         }
     }
@@ -187,6 +189,16 @@ impl Tuning {
     /// Where constants with two of every four elements are multiplied as that.
     pub fn sparse(&self) -> When {
         self.sparse
+    }
+
+    /// Where products of integers of 4 bits are made of these, two in a byte, and not of bytes.
+    pub fn nibbles(&self) -> When {
+        self.nibbles
+    }
+
+    /// Says where products of integers of 4 bits are made of these, two in a byte.
+    pub fn set_nibbles(&mut self, nibbles: When) {
+        self.nibbles = nibbles;
     }
 
     /// Products of f32 may be made by matrix instructions that read 10 bits of their factors' mantissa, and the target has some.
@@ -240,7 +252,7 @@ fn row(line: &str) -> Result<(Product, Tuned), String> {
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
-        for (name, when) in [("winograd", self.winograd), ("sparse", self.sparse)] {
+        for (name, when) in [("winograd", self.winograd), ("sparse", self.sparse), ("nibbles", self.nibbles)] {
             if let Some((word, _)) = WHEN.iter().find(|w| w.1 == when) {
                 writeln!(f, "{name},{word}")?;
             }
@@ -273,7 +285,7 @@ mod tests {
     #[test]
     fn a_table_is_read_and_written() {
         let text = format!(
-            "{HEADER}\nwinograd,never\nsparse,always\nxf32,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
+            "{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nxf32,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
         );
         let tuning = Tuning::parse(&text).unwrap();
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));
@@ -282,7 +294,7 @@ mod tests {
         assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4, way: Way::Rounds }));
         assert_eq!(
             tuning.for_target(Target::GFX906).unwrap().to_string(),
-            format!("{HEADER}\nwinograd,never\nsparse,always\nxf32,allowed\n")
+            format!("{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nxf32,allowed\n")
         );
         assert_eq!(tuning.for_target(Target::GFX942).unwrap().products.len(), 1);
     }

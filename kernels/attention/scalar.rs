@@ -75,7 +75,9 @@ impl Scalars {
         let t = graph.tensor(step.inputs[0].tensor).dtype;
         let compute = match t {
             DType::F32 => Type::F32,
-            DType::F16 if dot_instruction(target, [Type::F16; 2], Type::F32).is_some() || target.has(op::V_FMA_MIX_F32) => {
+            DType::F16
+                if dot_instruction(target, [Type::F16; 2], Type::F32).is_some() || target.has(op::V_FMA_MIX_F32) =>
+            {
                 Type::F16
             }
             _ => return None,

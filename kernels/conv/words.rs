@@ -32,8 +32,8 @@ impl Term<'_> {
     pub(super) fn may_come_in_words(self, cx: &Cx, types: Types) -> bool {
         let (x, last) = (self.x(cx), self.window.kernel.len() - 1);
         let bytes = types.storage == Type::I8 && types.stored_bytes() == 1;
-        let words =
-            dot_instruction(cx.target, [types.storage; 2], types.accumulate).is_some_and(|d| d.elements == loader::WORD);
+        let words = dot_instruction(cx.target, [types.storage; 2], types.accumulate)
+            .is_some_and(|d| d.elements == loader::WORD);
         let together = x.strides[last + 2] == 1 && self.window.dilations[last] == 1;
         let line = self.window.kernel[last];
         let fits = (2..=MOST_IN_WORDS).contains(&line) && x.dims[last + 2] >= loader::WORD as usize;

@@ -301,6 +301,7 @@ pub fn again(launches: &[Launched]) -> Option<f64> {
 pub fn name_of(dtype: DType) -> &'static str {
     match dtype {
         DType::F4E2M1 => "fp4",
+        DType::U4 => "i4",
         t if t.is_small_float() => "fp8",
         t => t.name(),
     }

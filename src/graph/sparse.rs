@@ -66,7 +66,7 @@ pub(crate) fn sparse_factors(
 }
 
 /// A convolution of single points as a product: its channels are the rows, each image is a right factor.
-fn product_of_points(conv: &Conv, step: &Step) -> Option<Step> {
+pub(super) fn product_of_points(conv: &Conv, step: &Step) -> Option<Step> {
     let line = conv.window.kernel.len() == 1 && conv.window.is_point();
     if !line || conv.groups != 1 || conv.before.is_some() || conv.flip != 0 || !conv.also.is_empty() {
         return None;

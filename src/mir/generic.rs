@@ -110,6 +110,10 @@ impl Type {
             Type::F64 | Type::I64 | Type::U64 | Type::PkF32 => 64,
         }
     }
+    /// Elements in a value that memory holds: two in a byte of those of 4 bits.
+    pub fn held(self) -> u32 {
+        if matches!(self, Type::Fp4 | Type::I4 | Type::U4) { 2 } else { 1 }
+    }
     /// Registers of a value.
     pub fn dwords(self) -> u8 {
         self.bits().div_ceil(32) as u8

@@ -25,8 +25,8 @@ pub use constraint::{Constraint, Group};
 pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
 pub use matrix::{
-    Dot, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction,
-    matrix_modifiers, scaled_instruction, signed, sparse_instruction, sparse_modifiers,
+    Dot, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction, matrix_modifiers,
+    scaled_instruction, signed, sparse_instruction, sparse_modifiers,
 };
 pub use note::{Note, Term};
 pub use space::{Lds, Memory, Space};

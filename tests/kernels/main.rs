@@ -14,6 +14,7 @@ mod divided;
 mod joined;
 mod listings;
 mod moved;
+mod nibbles;
 mod numerics;
 mod packed;
 mod parts;

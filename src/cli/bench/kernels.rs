@@ -248,7 +248,7 @@ pub fn run(family: Family, args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     let unknown = || {
         Failure::usage(format!(
-            "--dtype {}: f32, f16, bf16, f64, xf32, fp8, bf8, fp8xbf8, bf8xfp8, i8 or i32",
+            "--dtype {}: f32, f16, bf16, f64, xf32, fp8, bf8, fp8xbf8, bf8xfp8, i8, i4, u4 or i32",
             args.dtype
         ))
     };

@@ -101,12 +101,24 @@ fn model_of(inputs: &[Vec<usize>], dtype: DType) -> Model {
     model
 }
 
-/// Appends a node.
+/// The operator that multiplies integers of a type with sums of 32 bits; none of types that operators of floats take.
+fn of_integers(op: &'static str, dtype: DType) -> Option<&'static str> {
+    match (dtype, op) {
+        (DType::I8 | DType::U8, op) => Some(op),
+        (DType::I4 | DType::U4, "MatMulInteger") => Some("barewave:MatMulInteger"),
+        (DType::I4 | DType::U4, "ConvInteger") => Some("barewave:ConvInteger"),
+        _ => None,
+    }
+}
+
+/// Appends a node; its operator may have another domain in front.
 fn push(model: &mut Model, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) {
+    let usual = if op.starts_with("Fused") || op == "MatMulNBits" { "com.microsoft" } else { "" };
+    let (domain, op) = op.split_once(':').unwrap_or((usual, op));
     model.graph.nodes.push(Node {
         name: format!("{}_{output}", op.to_lowercase()),
         op: op.into(),
-        domain: if op.starts_with("Fused") || op == "MatMulNBits" { "com.microsoft" } else { "" }.into(),
+        domain: domain.into(),
         inputs: inputs.iter().map(|n| n.to_string()).collect(),
         outputs: vec![output.into()],
         attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect(),
@@ -144,14 +156,15 @@ pub fn factors_of_name(name: &str, target: Target) -> Option<[DType; 2]> {
     both.iter().all(|t| t.is_small_float()).then_some(both)
 }
 
-/// A matrix product (rows, columns, depth, number); of 8-bit integers and floats with 32-bit sums.
+/// A matrix product (rows, columns, depth, number); of integers of 8 and 4 bits and floats of 8 with 32-bit sums. Of integers of 4 bits the
+/// right factor is known when it is compiled.
 pub fn product([dtype, right_dtype]: [DType; 2], [m, n, k, batch]: [usize; 4], layout: Layout) -> Shaped {
     let lead = if batch > 1 { vec![batch] } else { vec![] };
     let [left, right] = layout.transposed();
     let shape = |a: usize, b: usize, swapped: bool| [&lead[..], &if swapped { [b, a] } else { [a, b] }].concat();
     let inputs = [shape(m, k, left), shape(k, n, right)];
-    let integers = matches!(dtype, DType::I8 | DType::U8);
-    let model = match layout {
+    let integers = of_integers("MatMulInteger", dtype);
+    let mut model = match layout {
         _ if dtype.is_small_float() => {
             let mut model = model_of(&inputs, dtype);
             model.graph.inputs[1].dtype = Some(right_dtype);
@@ -162,8 +175,8 @@ pub fn product([dtype, right_dtype]: [DType; 2], [m, n, k, batch]: [usize; 4], l
             push(&mut model, "FusedMatMul", &["a", "b"], "y", &[("transA", flag(left)), ("transB", flag(right))]);
             model
         }
-        Layout::NN => one_operator(if integers { "MatMulInteger" } else { "MatMul" }, &inputs, dtype, &[]),
-        _ if integers => {
+        Layout::NN => one_operator(integers.unwrap_or("MatMul"), &inputs, dtype, &[]),
+        _ if integers.is_some() => {
             let mut model = model_of(&inputs, dtype);
             let swapped = [&(0..lead.len()).collect::<Vec<_>>()[..], &[lead.len() + 1, lead.len()]].concat();
             let mut names = ["x0", "x1"];
@@ -171,7 +184,7 @@ pub fn product([dtype, right_dtype]: [DType; 2], [m, n, k, batch]: [usize; 4], l
                 push(&mut model, "Transpose", &[*name], output, &[("perm", ints(&swapped))]);
                 *name = output;
             }
-            push(&mut model, "MatMulInteger", &names, "y", &[]);
+            push(&mut model, integers.unwrap_or_default(), &names, "y", &[]);
             model
         }
         _ => {
@@ -179,6 +192,13 @@ pub fn product([dtype, right_dtype]: [DType; 2], [m, n, k, batch]: [usize; 4], l
             one_operator("FusedMatMul", &inputs, dtype, &[("transA", flag(left)), ("transB", flag(right))])
         }
     };
+    if matches!(dtype, DType::I4 | DType::U4)
+        && let Some(weights) = model.graph.inputs.pop()
+    {
+        let one = HostTensor::from_ints(dtype, &[], &[1]);
+        let ones = HostTensor::filled(dtype, &inputs[1], one.bytes()).ok();
+        model.graph.initializers.extend(ones.map(|t| (weights.name, t)));
+    }
     Shaped { model, product: Some([m, n, k, batch].map(|x| x as f64)), conv: None }
 }
 
@@ -259,7 +279,7 @@ pub fn convolution(dtype: DType, shape: &conv::Shape) -> Shaped {
         ("group", Attribute::Int(shape.groups as i64)),
     ];
     let inputs = [vec![n, c, h, w], vec![k, c / shape.groups.max(1), r, s]];
-    let op = if matches!(dtype, DType::I8 | DType::U8) { "ConvInteger" } else { "Conv" };
+    let op = of_integers("ConvInteger", dtype).unwrap_or("Conv");
     let mut model = one_operator(op, &inputs, dtype, &attributes);
     let weights = model.graph.inputs.pop().map_or_else(String::new, |w| w.name);
     if let Ok(filled) = HostTensor::filled(dtype, &inputs[1], HostTensor::from_ints(dtype, &[], &[1]).bytes()) {
