@@ -241,7 +241,8 @@ fn layers_of_integers_of_4_bits() {
         let t = Target::parse(target).unwrap();
         let (want, bytes) = run(&b, t, tuning(When::Never), target);
         let (got, packed) = run(&b, t, tuning(When::Always), target);
-        assert_eq!((packed_launches(&bytes), packed_launches(&packed)), (0, 4), "{target}");
+        let products = bytes.plan().launches.iter().filter(|l| l.kernel.contains("matmul")).count();
+        assert_eq!((packed_launches(&bytes), packed_launches(&packed)), (0, products), "{target}");
         assert_eq!(differ(&got, &want), None, "{target}");
     }
 }
