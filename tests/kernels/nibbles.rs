@@ -220,7 +220,7 @@ fn layers_of_integers_of_4_bits() {
         let mut b = Builder::new(21, 7);
         let (m, k, n) = (36, 64, 80);
         let mut x = b.input(&[m, k]);
-        let mut weights = |b: &mut Builder, k: usize, n: usize| {
+        let weights = |b: &mut Builder, k: usize, n: usize| {
             let list: Vec<i64> = (0..n * k).map(|_| b.below(16) as i64 - 8).collect();
             let names = [
                 b.constant(HostTensor::from_ints(DType::I4, &[k, n], &list)),
