@@ -103,6 +103,8 @@ pub enum Verdict {
     Run,
     /// The wave ends before it.
     End,
+    /// It does not run, and the wave goes on at the program's instruction of this number; behind its end the wave ends.
+    Leave(usize),
     /// It is one of a loop that goes on unwatched until the wave leaves it: [`Observer::before`] is called for the first
     /// instruction outside, and again where the wave has stopped inside.
     Through(Loop),
@@ -199,6 +201,11 @@ pub(crate) fn interpret(w: &mut Wave, l: &Launch, watch: &mut Watch) -> Ctl {
         let pc = origin.wrapping_add(u64::from(op.pc));
         let ctl = match watch.observer.before(&Step { wave: w.index, pc, index, state: w, op, program, origin }) {
             Verdict::End => return Ctl::End,
+            Verdict::Leave(to) if to >= program.ops.len() => return Ctl::End,
+            Verdict::Leave(to) => {
+                w.ip = to;
+                None
+            }
             Verdict::Run => {
                 w.count += 1;
                 let ctl = execute(w, program);

@@ -1,7 +1,7 @@
 //! What the model asks of an instruction: unit, cycles, registers, counters. All of it comes from the instruction tables.
 
 use barewave_isa::matrix::Layout;
-use barewave_isa::{Class, Counter, Flags, Inst, Op, Operand, Pipe, Raw, Reg, Target, op};
+use barewave_isa::{Class, Counter, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Raw, Reg, Target, op};
 use smallvec::SmallVec;
 
 /// What executes an instruction.
@@ -100,6 +100,8 @@ pub struct Instr {
     pub store: bool,
     /// Changes memory in place.
     pub atomic: bool,
+    /// A load that sees what other workgroups of the device have stored, or an atomic of memory that gives what it found.
+    pub sees_others: bool,
     /// A packed f32 or f64 instruction that shares the matrix unit's data path (gfx90a on).
     pub on_matrix_path: bool,
     /// A vector instruction that takes several clocks of an RDNA SIMD: 64-bit ones, which share the transcendental unit.
@@ -142,6 +144,14 @@ fn unit(pipe: Pipe, trans: bool, internal: bool) -> Unit {
         Pipe::Branch => Unit::Branch,
         Pipe::Export => Unit::Export,
     }
+}
+
+/// An instruction's result is what memory holds for the whole device, by its cache policy; an atomic's always is.
+fn sees_others(target: Target, inst: &Inst, info: &OpInfo) -> bool {
+    let policy = inst.mods.get(ModName::Cpol).unwrap_or(0) as u32;
+    let memory = matches!(info.pipe, Pipe::Vmem | Pipe::Smem) && !inst.dsts.is_empty();
+    let loads = info.flags.has(Flags::LOAD) && policy & target.info().device_load != 0;
+    memory && (loads || info.flags.has(Flags::ATOMIC))
 }
 
 /// Clocks of one `s_sleep` step. Source: "RDNA3" manual, S_SLEEP.
@@ -235,6 +245,7 @@ impl Instr {
             priority: (inst.op == op::S_SETPRIO).then_some((immediate & 3) as u8),
             store: info.flags.has(Flags::STORE),
             atomic: info.flags.has(Flags::ATOMIC),
+            sees_others: sees_others(target, inst, info),
             on_matrix_path: unified && info.flags.has(Flags::PACKED) && info.name.ends_with("_f32"),
             wide: !quad && info.pipe == Pipe::Valu && !info.flags.has(Flags::TRANS) && info.busy > 1,
             blocks_vector: matrix && shadowless(target, info.name, info.flags),

@@ -19,6 +19,7 @@ use crate::memory::{self, ALIKE, BEFORE_LAST, BESIDE, Moved, Operand, Served, Sp
 use crate::record::{Group, Level, Loops, Recorder, Trace};
 use crate::sequence::Found;
 use crate::stall::Stall;
+use crate::waiting::{self, Meetings, Pace};
 use crate::wave::{self, Outcome, Resident};
 use barewave_emu::codeobj::{Family, KernelInfo};
 use barewave_emu::{EmuDevice, Fault, Kernel, LaunchOptions};
@@ -81,6 +82,17 @@ pub enum ModelError {
         crate::record::MOST_STEPS
     )]
     TooLong,
+    /// Workgroups wait for others that find no place beside them.
+    #[error("workgroups wait for others that begin only when some of them end: {at_once} of {workgroups} run at once")]
+    NeverMeet {
+        /// Workgroups that the device holds at once.
+        at_once: usize,
+        /// Workgroups of the launch.
+        workgroups: usize,
+    },
+    /// More workgroups wait for each other than can be followed.
+    #[error("{0} workgroups wait for each other: more than the cycle model follows")]
+    TooMany(u64),
     /// Not even one workgroup fits on a compute unit.
     #[error("no compute unit holds even one workgroup of this kernel: {0:?} are too many")]
     DoesNotFit(barewave_isa::OccupancyLimit),
@@ -98,6 +110,8 @@ struct Parts {
     dram: f64,
     /// Behind everything else.
     adding: f64,
+    /// What waiting for other workgroups takes beside all that.
+    waiting: f64,
     /// Share of the device that rounds fill, on average.
     used: f64,
 }
@@ -109,10 +123,17 @@ impl Parts {
         self.dram = traffic.dram / chip.dram_bytes_clk();
     }
 
+    /// Clocks that memory needs for the traffic.
+    fn moved(&self) -> f64 {
+        self.l2.max(self.fabric).max(self.dram)
+    }
+
     /// Clocks of all together without a launch's cost. The first data is a latency away.
     fn body(&self, chip: &Chip) -> f64 {
-        let moved = self.l2.max(self.fabric).max(self.dram);
-        self.compute.max(self.dispatch).max(if moved > 0.0 { moved + chip.dram } else { 0.0 }) + self.adding
+        let moved = self.moved();
+        self.compute.max(self.dispatch).max(if moved > 0.0 { moved + chip.dram } else { 0.0 })
+            + self.waiting
+            + self.adding
     }
 }
 
@@ -153,12 +174,11 @@ pub struct Modelled {
 impl Modelled {
     /// Clocks that each part would need alone: compute units, dispatch, L2, fabric, memory.
     pub fn parts(&self) -> Vec<(&'static str, f64)> {
-        let Parts { compute, dispatch, l2, fabric, dram, adding, .. } = self.parts;
+        let Parts { compute, dispatch, l2, fabric, dram, adding, waiting, .. } = self.parts;
         let mut out =
             vec![("compute units", compute), ("dispatch", dispatch), ("l2", l2), ("fabric", fabric), ("dram", dram)];
-        if adding > 0.0 {
-            out.push(("adding parts", adding));
-        }
+        let more = [("waiting for workgroups", waiting), ("adding parts", adding)];
+        out.extend(more.into_iter().filter(|p| p.1 > 0.0));
         out
     }
 
@@ -181,7 +201,7 @@ impl Modelled {
         let launch = chip.launch_us * chip.boost_mhz;
         let Parts { compute, tail, dispatch, l2, fabric, dram, used, .. } = self.parts;
         let busy = self.busy;
-        let waits = body - self.parts.adding > compute;
+        let waits = body - self.parts.adding - self.parts.waiting > compute;
         self.bound = match () {
             () if launch > body => Bound::Launch,
             () if waits && body <= dispatch => Bound::Launch,
@@ -329,6 +349,8 @@ pub struct Recorded {
     bounds: Vec<Range<u64>>,
     starts: Vec<u64>,
     moved: Moved,
+    /// Of all workgroups what they wait for; nothing where they do not.
+    meetings: Arc<[Meetings]>,
     approximations: Vec<String>,
 }
 
@@ -367,7 +389,8 @@ pub fn recorded(
         device.observe(kernel, grid, block, args, options, which, recorder).map(|_| ())
     };
     let mut recorder = record(Recorder::new(&chip, resources.wave_size, loops), grid, dies, observe)?;
-    if recorder.depends {
+    let by_data = recorder.depends;
+    if by_data {
         // Counters are as they were.
         for (address, bytes) in recorder.changed.iter().rev() {
             // What was read there can be written there.
@@ -381,10 +404,20 @@ pub fn recorded(
     if recorder.too_long {
         return Err(ModelError::TooLong);
     }
+    let meetings = match recorder.waited_at() {
+        Some(at) => follow(device, args, &recorder, at, grid, observe)?,
+        None => Vec::new(),
+    };
+    let shared_cus = if resources.wgp_mode { 2 } else { 1 };
+    if !meetings.is_empty() {
+        let at_once = (chip.cus as u64 / shared_cus).max(1) * resident(&chip, grid, occupancy, shared_cus);
+        waiting::check(&meetings, at_once as usize)?;
+    }
     let Recorder { instrs, addresses, groups, decided, .. } = recorder;
     let (instrs, addresses): (Arc<[Instr]>, Arc<[u64]>) = (instrs.into(), addresses.into());
     let mut approximations = approximations(&groups, decided);
     let left_out = [
+        (by_data && !meetings.is_empty(), "where data decides, what a workgroup waits for is what memory held before the launch"),
         (
             groups.first().is_some_and(|g| counts_by_more_atomics(&instrs, g)),
             "atomic instructions take what stores do: those that meet at one place do not wait for each other",
@@ -395,7 +428,6 @@ pub fn recorded(
         ),
     ];
     approximations.extend(left_out.into_iter().filter(|l| l.0).map(|l| l.1.to_string()));
-    let shared_cus = if resources.wgp_mode { 2 } else { 1 };
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let starts: Vec<u64> = args.chunks(8).map(word).collect();
     // An operand ends where the next one begins, or its memory does.
@@ -405,7 +437,45 @@ pub fn recorded(
     };
     let bounds: Vec<_> = starts.iter().map(|start| *start..end_of(*start)).collect();
     let moved = memory::traffic(&chip, &instrs, &groups, spread(&chip, grid, occupancy, shared_cus), &bounds);
-    Ok(Recorded { chip, instrs, addresses, groups, grid, occupancy, shared_cus, bounds, starts, moved, approximations })
+    Ok(Recorded { chip, instrs, addresses, groups, grid, occupancy, shared_cus, bounds, starts, moved, meetings: meetings.into(), approximations })
+}
+
+/// Workgroups that are followed at most: a launch whose workgroups wait has as many as run at once, or a chain of them.
+const MOST_FOLLOWED: u64 = 1 << 15;
+
+/// Follows all workgroups of a launch, some of which wait somewhere, for what they store there and wait for.
+fn follow(
+    device: &EmuDevice,
+    args: &[u8],
+    recorder: &Recorder,
+    at: Range<u64>,
+    grid: [u32; 3],
+    observe: impl Fn(&[u64], &mut Recorder) -> Result<(), Fault>,
+) -> Result<Vec<Meetings>, ModelError> {
+    let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
+    if workgroups > MOST_FOLLOWED {
+        return Err(ModelError::TooMany(workgroups));
+    }
+    // Counters are as they were.
+    for (address, bytes) in recorder.changed.iter().rev() {
+        device.write(*address, bytes).ok();
+    }
+    // The operand that they lie in: others wait elsewhere in it.
+    let starts = args.chunks(8).map(|bytes| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)));
+    let (first, bytes) = device.allocation_of(at.start).unwrap_or((at.start, at.end - at.start));
+    let (mut start, mut end) = (first, first + bytes);
+    for s in starts {
+        start = if s <= at.start { start.max(s) } else { start };
+        end = if s >= at.end { end.min(s) } else { end };
+    }
+    let which: Vec<u64> = (0..workgroups).collect();
+    let run = |mut all: Recorder| {
+        observe(&which, &mut all).map_err(|f| ModelError::Fault(Box::new(f)))?;
+        all.finish();
+        Ok::<_, ModelError>((all.depends, all.meetings))
+    };
+    let (depends, meetings) = run(recorder.like(start..end, recorder.leaves_out()))?;
+    Ok(if depends { run(recorder.like(start..end, false))?.1 } else { meetings })
 }
 
 fn spread(chip: &Chip, grid: [u32; 3], occupancy: Occupancy, shared_cus: u64) -> Spread {
@@ -497,7 +567,8 @@ impl Recorded {
         let groups: Vec<Group> = self.groups.iter().filter(within).cloned().collect();
         let number = |w: [u32; 3]| w.iter().zip(grid).rev().fold(0, |n, (at, of)| n * u64::from(of) + u64::from(*at));
         let known = |id: &u64| groups.iter().any(|g| number(g.workgroup) == *id);
-        if !ends(grid, self.chip.dies as u32).iter().all(known) {
+        // Workgroups may wait for others that are no part of it.
+        if !self.meetings.is_empty() || !ends(grid, self.chip.dies as u32).iter().all(known) {
             return None;
         }
         let Recorded { ref chip, occupancy, shared_cus, .. } = *self;
@@ -514,6 +585,7 @@ impl Recorded {
             bounds: self.bounds.clone(),
             starts: self.starts.clone(),
             moved,
+            meetings: self.meetings.clone(),
             approximations: self.approximations.clone(),
         })
     }
@@ -569,7 +641,8 @@ impl Recorded {
         let later_levels: Vec<Level> = moved.before.iter().enumerate().map(later).collect();
         let placed = |levels: &[Level], first_round: bool| {
             let served = Served { levels, starts, footprint: traffic.footprint };
-            folded(instrs, memory::place(chip, instrs, &groups[0].waves, &served, first_round))
+            let placed = memory::place(chip, instrs, &groups[0].waves, &served, first_round);
+            if self.meetings.is_empty() { folded(instrs, placed) } else { placed }
         };
         let at_once = cus * resident;
         // As many workgroups like the first one as execute what these do.
@@ -615,6 +688,19 @@ impl Recorded {
         let dispatch = chip.dispatch(workgroups as f64 * first.len() as f64, chip.cus);
         let mut parts = Parts { compute: clocks, tail, dispatch, used, ..Parts::default() };
         parts.memory(chip, &traffic);
+        if !self.meetings.is_empty() {
+            let pace = Pace {
+                waves: &groups[0].waves,
+                issued: &full.issued[..first.len()],
+                clocks: one,
+                moved: parts.moved() / workgroups as f64,
+                at_once: at_once as usize,
+                start: dispatch / workgroups as f64,
+                seen: waiting::seen(chip),
+            };
+            // That they meet was seen when they were recorded.
+            parts.waiting = waiting::delay(&self.meetings, &pace).unwrap_or(0.0);
+        }
         let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
         let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);
         let ports = simds / 2.0;

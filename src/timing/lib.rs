@@ -34,6 +34,7 @@ mod stretch;
 pub mod table;
 mod turn;
 pub mod validate;
+pub mod waiting;
 pub mod wave;
 
 pub use chip::{Chip, Constant, Evidence};

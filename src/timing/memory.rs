@@ -18,6 +18,7 @@ use crate::instr::{Instr, Unit};
 use crate::lots::{Beside, Lots, Operands, again};
 use crate::record::{Access, Group, Level, Trace};
 use crate::scattered::Scattered;
+use crate::waiting;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -408,7 +409,9 @@ pub fn place(chip: &Chip, instrs: &[Instr], waves: &[Trace], served: &Served, fi
             let Some(a) = s.access else { continue };
             let (lines, level_of) = (&trace.accesses[a as usize].lines, &mut placed.accesses[a as usize].level);
             let instr = &instrs[s.instr as usize];
-            if instr.moves_data {
+            if trace.accesses[a as usize].polls {
+                *level_of = waiting::shared_level(chip);
+            } else if instr.moves_data {
                 let cache = &mut caches[usize::from(instr.unit == Unit::Smem)];
                 *level_of = Level::L1;
                 for &line in lines {

@@ -14,6 +14,7 @@ use crate::lds;
 use crate::left_out::{Flow, LeftOut};
 use crate::rounds::{self, Known};
 use crate::stretch::{self, Stretch, Stretches};
+use crate::waiting::{self, Event, Meetings, WaitLoop};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -46,6 +47,8 @@ pub struct Access {
     pub lines: Vec<u64>,
     /// It writes.
     pub store: bool,
+    /// It is what a wave waits by for another workgroup ([`waiting`](crate::waiting)), and comes from where all of the device see the same.
+    pub polls: bool,
 }
 
 /// An executed instruction.
@@ -211,6 +214,9 @@ struct Recorded {
     previous: Option<usize>,
     /// Instructions that were recorded before they are executed.
     ahead: Range<usize>,
+    /// The loop in which it waits, and what it did for others.
+    waits: Option<WaitLoop>,
+    events: Vec<Event>,
 }
 
 /// A workgroup's traces; of those after the first one the accesses of vector memory instructions alone.
@@ -286,6 +292,12 @@ pub struct Recorder<'a> {
     pub(crate) changed: Vec<(u64, Vec<u8>)>,
     /// What was recorded depends on such a result: it must be recorded again by [`Recorder::computing`].
     pub depends: bool,
+    /// Of loads that see what others have stored, by their numbers in the program, in which loops waves wait by them.
+    wait_loops: FxHashMap<usize, Option<WaitLoop>>,
+    /// Where stores may be what somebody waits for; no store is, where this is nowhere.
+    pub(crate) watched: Range<u64>,
+    /// What each recorded workgroup waited for, and stored there.
+    pub(crate) meetings: Vec<Meetings>,
 }
 
 impl<'a> Recorder<'a> {
@@ -313,12 +325,26 @@ impl<'a> Recorder<'a> {
             stretches: Stretches::default(),
             changed: Vec::new(),
             depends: false,
+            wait_loops: FxHashMap::default(),
+            watched: 0..0,
+            meetings: Vec::new(),
         }
     }
 
     /// A recorder that leaves no instruction out.
     pub fn computing(chip: &'a Chip, lanes: u32, loops: Loops) -> Recorder<'a> {
         Recorder { left_out: None, ..Recorder::new(chip, lanes, loops) }
+    }
+
+    /// One that follows workgroups for what they store between two addresses, and leaves data out or not.
+    pub(crate) fn like(&self, watched: Range<u64>, leaves_out: bool) -> Recorder<'a> {
+        let left_out = leaves_out.then(LeftOut::default);
+        Recorder { left_out, watched, ..Recorder::new(self.chip, self.lanes, self.loops) }
+    }
+
+    /// Data is left out.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.left_out.is_some()
     }
 
     /// Nothing more needs to be recorded: something cannot be modelled, or not this way.
@@ -329,9 +355,10 @@ impl<'a> Recorder<'a> {
     /// Ends the workgroup that runs.
     pub fn finish(&mut self) {
         if !self.current.is_empty() {
-            let mut waves = Vec::new();
+            let (mut waves, mut meetings) = (Vec::new(), Vec::new());
             for mut r in std::mem::take(&mut self.current) {
                 close(&mut r);
+                meetings.push(r.events);
                 r.indices.clear();
                 // Of the others only where they go counts.
                 let (trace, memory) =
@@ -343,7 +370,11 @@ impl<'a> Recorder<'a> {
                 // Conflicts in LDS need not be seen in the others.
                 self.stretches.clear();
             }
-            self.groups.push(Group::new(self.at, waves, &self.instrs));
+            self.meetings.push(meetings);
+            // Of those that are followed for what they tell others nothing else is asked.
+            if self.watched.is_empty() || self.groups.is_empty() {
+                self.groups.push(Group::new(self.at, waves, &self.instrs));
+            }
         }
     }
 
@@ -414,6 +445,39 @@ impl<'a> Recorder<'a> {
         needs
     }
 
+    /// A wave is at a load in a loop in which it waits, where it is not known to be in it, or it is in such a loop.
+    fn is_waiting(&mut self, step: &Executed, instr: u32, wave: usize) -> Option<WaitLoop> {
+        let r = &mut self.current[wave];
+        r.waits = r.waits.filter(|l| (l.first..=l.last).contains(&step.index));
+        if self.instrs[instr as usize].sees_others && r.waits.is_none() {
+            let (target, lanes) = (self.target, self.lanes);
+            let decoded = |n: usize| {
+                let (address, raw) = step.instruction(n)?;
+                Some((address, Instr::decoded(target, raw, lanes)?))
+            };
+            r.waits = *self.wait_loops.entry(step.index).or_insert_with(|| waiting::wait_loop(step.index, decoded));
+        }
+        r.waits
+    }
+
+    /// Dwords that an instruction touches, of those between two addresses.
+    fn dwords(&mut self, step: &Executed, within: Range<u64>) -> Vec<u64> {
+        step.touches(&mut self.touched);
+        let touched = self.touched.iter().filter(|a| within.contains(&a.address));
+        let mut out: Vec<u64> = touched.flat_map(|a| a.address / 4..(a.address + u64::from(a.bytes)).div_ceil(4)).collect();
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Somebody waits, and where: the first and the last byte.
+    pub(crate) fn waited_at(&self) -> Option<Range<u64>> {
+        let mut dwords = self.meetings.iter().flatten().flatten().flat_map(|e| &e.dwords).copied();
+        let first = dwords.next()?;
+        let (least, most) = dwords.fold((first, first), |(a, b), d| (a.min(d), b.max(d)));
+        Some(4 * least..4 * most + 4)
+    }
+
     /// What the access of an instruction means for the memory pipeline.
     fn access(&mut self, step: &Executed, instr: u32) -> Option<Access> {
         let Instr { store, moves_data, .. } = self.instrs[instr as usize];
@@ -426,7 +490,7 @@ impl<'a> Recorder<'a> {
             AccessSpace::Lds => {
                 step.touches(&mut self.touched);
                 let clocks = self.patterns.clocks(self.chip, instr, &self.touched, store);
-                Some(Access { clocks, level: Level::L1, lines: Vec::new(), store })
+                Some(Access { clocks, level: Level::L1, lines: Vec::new(), store, polls: false })
             }
             AccessSpace::Memory | AccessSpace::Scalar => {
                 let line = (self.chip.l1_line as u64).ilog2();
@@ -452,7 +516,7 @@ impl<'a> Recorder<'a> {
                 }
                 let per_line = (self.chip.l1_line / self.chip.l1_bytes_clk).max(1.0);
                 let clocks = (lines.len() as f64 * per_line).ceil() as u32;
-                Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store })
+                Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store, polls: false })
             }
         }
     }
@@ -526,7 +590,8 @@ impl Observer for Recorder<'_> {
             let name = self.instrs[last.instr as usize].name;
             self.decided |= step.index <= p && by_mask.iter().any(|n| name.starts_with(n));
         }
-        let backward = r.previous.is_some_and(|p| step.index <= p);
+        let before = r.previous;
+        let backward = before.is_some_and(|p| step.index <= p);
         r.previous = Some(step.index);
         if backward {
             let start = r.trace.steps.len();
@@ -542,7 +607,9 @@ impl Observer for Recorder<'_> {
             }
             let l = &r.loops[r.loops.len() - 1];
             let inside = r.trace.skips.last().is_some_and(|s| s.at as usize > l.rounds[0]);
-            let goes_on = inside || self.loops == Loops::Whole;
+            // Whoever is waited for in a loop that goes round unwatched would never come.
+            let waits = self.wait_loops.values().flatten().any(|w| w.first >= step.index && before.is_some_and(|p| w.last <= p));
+            let goes_on = inside || waits || self.loops == Loops::Whole;
             if let (false, Some(window)) = (goes_on, steady(&l.rounds, &r.indices)) {
                 let from = l.rounds[l.rounds.len() - 1 - window];
                 let last = r.indices[from..].iter().copied().max().unwrap_or(step.index);
@@ -560,10 +627,26 @@ impl Observer for Recorder<'_> {
             self.too_long = true;
             return Verdict::End;
         }
-        if let Some(end) = self.pass(step, n, wave) {
+        let waits = self.is_waiting(step, n, wave);
+        if waits.is_none()
+            && let Some(end) = self.pass(step, n, wave)
+        {
             return Verdict::Through(observe::Loop { first: step.index, last: end - 1, full: false });
         }
-        let access = self.access(step, n);
+        let mut access = self.access(step, n);
+        let Instr { sees_others, store, atomic, moves_data, .. } = self.instrs[n as usize];
+        let polls = waits.is_some() && sees_others;
+        if polls || (store || atomic) && moves_data && !self.watched.is_empty() {
+            let within = if polls { 0..u64::MAX } else { self.watched.clone() };
+            let dwords = self.dwords(step, within);
+            let r = &mut self.current[wave];
+            if !dwords.is_empty() {
+                r.events.push(Event { step: r.trace.steps.len() as u32, publishes: !polls, dwords });
+            }
+        }
+        if let (true, Some(a)) = (polls, &mut access) {
+            *a = Access { lines: Vec::new(), polls, level: waiting::shared_level(self.chip), ..*a };
+        }
         let i = &self.instrs[n as usize];
         if self.left_out.is_some() && i.atomic && i.unit == Unit::Vmem {
             step.touches(&mut self.touched);
@@ -587,6 +670,17 @@ impl Observer for Recorder<'_> {
         });
         r.indices.push(step.index);
         r.trace.steps.push(Step { instr: n, access, jumped: false });
+        if let Some(l) = waits {
+            match flow {
+                _ if step.index == l.leaves => {
+                    r.waits = None;
+                    return Verdict::Leave(l.to);
+                }
+                // What was waited for decides only when the loop ends.
+                Flow::Decides => return Verdict::Leave(step.index + 1),
+                _ => {}
+            }
+        }
         match flow {
             Flow::Runs => Verdict::Run,
             Flow::Skipped => Verdict::Through(observe::Loop { first: step.index, last: step.index, full: false }),
@@ -611,7 +705,7 @@ mod tests {
     #[test]
     fn what_a_thinned_trace_touches_and_executes_is_that_of_the_whole() {
         let step = |access: Option<u32>| Step { instr: 0, access, jumped: false };
-        let access = |line: u64| Access { clocks: 1, level: Level::L2, lines: vec![line], store: false };
+        let access = |line: u64| Access { clocks: 1, level: Level::L2, lines: vec![line], store: false, polls: false };
         // Something before it, a loop of four steps a round that goes on for ten more rounds behind four, and something behind it.
         let mut steps = vec![step(None), step(Some(0))];
         let round = |n: u32| [step(None), step(Some(1 + n)), step(None), step(None)];
