@@ -42,6 +42,7 @@ mod pointwise;
 mod pool;
 mod power;
 mod program;
+mod published;
 mod recurrent;
 mod reduce;
 mod regroup;

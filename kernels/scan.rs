@@ -9,15 +9,16 @@
 use super::choice::{KEPT, Machine};
 use super::error::{Reason, Res};
 use super::lines::{self, Chunk, Lines, Shape};
+use super::published::{self, Combine, Pieces};
 use super::reduce::{apply, held, literal};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::graph::Cuts;
-use crate::graph::fused::{Scan, StepKind};
+use crate::graph::fused::{Scan, Step, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Gen, Opnd, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
+use barewave_isa::{Target, op};
 
 /// DPP controls: each lane of a row of 16 takes what the one so many before it has, the first ones nothing.
 const SHIFT: i32 = 0x110;
@@ -245,6 +246,24 @@ impl<'a> Team<'a> {
     }
 }
 
+impl Combine for Team<'_> {
+    fn both(&self, w: &mut Writer, first: Part, second: Part) -> Res<Part> {
+        self.apply(w, first, second)
+    }
+
+    fn of_wave(&self, w: &mut Writer, x: Part) -> Res<Part> {
+        Ok(Team::of_wave(self, w, x)?[1])
+    }
+
+    fn neutral(&self, w: &mut Writer) -> Res<Part> {
+        Team::neutral(self, w)
+    }
+
+    fn select(&self, w: &mut Writer, mask: Part, first: Part, second: Part) -> Part {
+        Team::select(self, w, mask, first, second)
+    }
+}
+
 /// A step's operands and result, and how lines lie in them.
 struct Places<'a> {
     cx: &'a Cx<'a>,
@@ -279,6 +298,27 @@ impl Places<'_> {
 }
 
 pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
+    match choose(cx) {
+        Some(Cut::AtOnce(pieces)) => {
+            let step = pieces_of(cx.step, pieces);
+            lower_lines(&Cx { step: &step, ..*cx }, scan, Some(pieces as u32))
+        }
+        _ => lower_lines(cx, scan, None),
+    }
+}
+
+/// The step with its lines in equal pieces, each of which counts as a line.
+fn pieces_of(step: &Step, pieces: usize) -> Step {
+    let mut step = step.clone();
+    for a in step.inputs.iter_mut().chain([&mut step.output]) {
+        let axis = a.view.rank() - 1;
+        a.view = a.view.split(axis, &[pieces, a.view.dims[axis] / pieces]);
+    }
+    step
+}
+
+/// Lines, or so many pieces of each.
+fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let (outer, count, t) = (out.rank() - 1, out.dims[..out.rank() - 1].iter().product(), scan.dtype);
     let others = epilogue::operands(cx).into_iter().filter(|i| *i > usize::from(scan.start)).map(Arg::Input);
@@ -289,13 +329,29 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
     let bytes = cx.dtype(Arg::Input(0)).size() + cx.dtype(Arg::Output).size();
     lines.abreast(cx.target, out.dims[outer] * bytes);
     let start = Arg::Input(1);
+    let mut counters = 0;
     for &arg in args.iter().chain(scan.start.then_some(&start)) {
         w.buffer(cx, arg)?;
     }
     for turn in 0..lines.turns() {
         lines.turn(&mut w, turn);
+        if let (Some(pieces), true) = (pieces, scan.reverse) {
+            // Workgroups take a line's pieces in the order in which they are summed.
+            let (line, piece) = w.b.divmod(lines.line, pieces);
+            let last = w.b.mad(line, pieces, pieces - 1);
+            lines.line = w.b.sub(last, piece);
+        }
         let team = Team::new(&mut w, scan, &lines);
         let place = |w: &mut Writer, arg: Arg| (arg, lines.place(w, cx.view(arg), cx.dtype(arg).size(), outer));
+        let joined = match (pieces, &team.waves) {
+            (None, _) => None,
+            (Some(pieces), Some([_, lane, wave])) => {
+                let all = count as u32 / pieces;
+                counters = Pieces::bytes(all, pieces, w.b.wave_size()) as usize;
+                Some(Pieces::new(&mut w, all, pieces, [*lane, *wave]))
+            }
+            _ => return Err(Reason::Malformed("pieces of less than a workgroup")),
+        };
         let places = Places { cx, all: args.iter().map(|a| place(&mut w, *a)).collect() };
         let mut carry = None;
         if scan.start {
@@ -348,8 +404,14 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
                 }
                 runs.extend(sum);
             }
-            let (before, after) = team.scan(w, &runs, carry, walks || turn > 0)?;
+            let (mut before, after) = team.scan(w, &runs, carry, walks || turn > 0)?;
             let none = team.neutral(w)?;
+            if let (Some(joined), Some(own)) = (&joined, after) {
+                let first = joined.before(w, own, &team)?;
+                for x in &mut before {
+                    *x = team.after(w, Some(first), *x)?;
+                }
+            }
             for (cells, (sums, before)) in cells.chunks(each).zip(sums.chunks(each).zip(before)) {
                 let mut last: Option<Part> = None;
                 for ((c, _), sums) in cells.iter().zip(sums) {
@@ -370,9 +432,12 @@ pub(super) fn lower(cx: &Cx, scan: &Scan) -> Res<Vec<Kernel>> {
             }
             Ok(())
         })?;
+        if let Some(joined) = joined {
+            joined.leave(&mut w);
+        }
     }
     let grid = lines.grid();
-    Ok(vec![w.finish(grid, out.len() as u64)])
+    Ok(vec![Kernel { counters, ..w.finish(grid, out.len() as u64) }])
 }
 
 /// Clocks of a round of a workgroup beside its wait for loads: members meet in LDS; of a wave for what it loads and stores with an instruction each; and of
@@ -385,9 +450,46 @@ const OF_COLUMN: [f64; 2] = [12.5, 15.5];
 const TOGETHER: [f64; 2] = [0.6, 0.15];
 const MOST_PIECES: usize = 1 << 11;
 
-/// In how many pieces lines are scanned where few workgroups have them: what each comes to, sums of these, and each behind its own. As many as take least,
-/// where that is worth two more launches and reading twice; and in how many sections, where these are worth launches of their own.
+/// Dwords of a piece that a workgroup holds, of one that waits for those before it; clocks in which a wave combines what it has found of them; and the share
+/// of the time of other ways that this may take.
+const HELD: usize = 1 << 14;
+const LEVEL: f64 = 200.0;
+const QUICKER: f64 = 0.97;
+
+/// How lines are cut that few workgroups would have.
+enum Cut {
+    /// Launch by launch.
+    Stages(Cuts),
+    /// In so many pieces of one launch, whose workgroups wait for those before them.
+    AtOnce(usize),
+}
+
+/// In how many pieces lines are scanned in several launches, where that is quickest.
 pub(super) fn pieces(cx: &Cx) -> Option<Cuts> {
+    match choose(cx)? {
+        Cut::Stages(cuts) => Some(cuts),
+        Cut::AtOnce(_) => None,
+    }
+}
+
+/// Pieces of a line, as few as one workgroup each holds in registers, all equal.
+fn held_pieces(shape: &Shape, target: Target) -> Option<(usize, lines::Walked)> {
+    let most = published::MOST_PIECES as usize;
+    let least = shape.length.div_ceil(HELD / shape.dwords as usize).max(2);
+    let equal =
+        |n: &usize| shape.length.is_multiple_of(*n) && (shape.length / n).is_multiple_of(shape.together as usize);
+    let pieces = (least..=most.min(2 * least)).find(equal)?;
+    let of_piece = Shape { count: shape.count * pieces, length: shape.length / pieces, ..*shape };
+    let walked = of_piece.walked(target)?;
+    let one_each = walked.team == walked.workitems && walked.team > target.info().wave_size;
+    let held = walked.in_flight >= of_piece.length * shape.size;
+    (shape.dense && shape.dwords == 1 && one_each && held).then_some((pieces, walked))
+}
+
+/// How lines are scanned where few workgroups have them: what pieces of each come to, sums of these, and each piece behind its own, in as many pieces as take
+/// least, where that is worth two more launches and reading twice, and in how many sections, where these are worth launches of their own; or in
+/// pieces that wait for each other, which reads once.
+fn choose(cx: &Cx) -> Option<Cut> {
     let StepKind::Scan(Scan { start: false, .. }) = &cx.step.kind else { return None };
     let out = &cx.step.output.view;
     let outer = out.rank() - 1;
@@ -466,8 +568,24 @@ pub(super) fn pieces(cx: &Cx) -> Option<Cuts> {
         ways.min_by(|a, b| a.0.total_cmp(&b.0))
     };
     let most = MOST_PIECES * sections(MOST_PIECES);
-    let pieces = shape.best_pieces(most, once, |pieces| Some(best(pieces)?.0))?;
-    Some(Cuts { pieces, sections: best(pieces)?.1 })
+    let stages = shape.best_pieces(most, once, |pieces| Some(best(pieces)?.0));
+    let stages = stages.and_then(|pieces| Some((pieces, best(pieces)?)));
+    let at_once = || {
+        let (pieces, walked) = held_pieces(&shape, cx.target).filter(|_| !far)?;
+        // A round's loads, what the pieces before come to, and that of blocks of them are waited for, one after the other; others' loads and stores
+        // go on meanwhile.
+        let waits = machine.answer(read) + 2.0 * (machine.answer(0.0) + LEVEL);
+        let at_once = walked.workgroups.min(cus * walked.resident());
+        let round = (read + written) / walked.workgroups as f64 / machine.memory * at_once as f64;
+        let rounds = walked.workgroups.div_ceil(at_once) as f64;
+        let clocks = rounds * round.max(waits + ROUND) + waits;
+        Some((clocks.max(of_l2(pieces)?), pieces))
+    };
+    let staged = stages.map_or(once, |(_, (clocks, _))| clocks);
+    match at_once() {
+        Some((clocks, pieces)) if clocks < QUICKER * staged => Some(Cut::AtOnce(pieces)),
+        _ => stages.map(|(pieces, (_, sections))| Cut::Stages(Cuts { pieces, sections })),
+    }
 }
 
 /// How the lines of accesses are scanned.

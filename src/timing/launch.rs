@@ -417,7 +417,10 @@ pub fn recorded(
     let (instrs, addresses): (Arc<[Instr]>, Arc<[u64]>) = (instrs.into(), addresses.into());
     let mut approximations = approximations(&groups, decided);
     let left_out = [
-        (by_data && !meetings.is_empty(), "where data decides, what a workgroup waits for is what memory held before the launch"),
+        (
+            by_data && !meetings.is_empty(),
+            "where data decides, what a workgroup waits for is what memory held before the launch",
+        ),
         (
             groups.first().is_some_and(|g| counts_by_more_atomics(&instrs, g)),
             "atomic instructions take what stores do: those that meet at one place do not wait for each other",
@@ -437,7 +440,20 @@ pub fn recorded(
     };
     let bounds: Vec<_> = starts.iter().map(|start| *start..end_of(*start)).collect();
     let moved = memory::traffic(&chip, &instrs, &groups, spread(&chip, grid, occupancy, shared_cus), &bounds);
-    Ok(Recorded { chip, instrs, addresses, groups, grid, occupancy, shared_cus, bounds, starts, moved, meetings: meetings.into(), approximations })
+    Ok(Recorded {
+        chip,
+        instrs,
+        addresses,
+        groups,
+        grid,
+        occupancy,
+        shared_cus,
+        bounds,
+        starts,
+        moved,
+        meetings: meetings.into(),
+        approximations,
+    })
 }
 
 /// Workgroups that are followed at most: a launch whose workgroups wait has as many as run at once, or a chain of them.

@@ -464,7 +464,8 @@ impl<'a> Recorder<'a> {
     fn dwords(&mut self, step: &Executed, within: Range<u64>) -> Vec<u64> {
         step.touches(&mut self.touched);
         let touched = self.touched.iter().filter(|a| within.contains(&a.address));
-        let mut out: Vec<u64> = touched.flat_map(|a| a.address / 4..(a.address + u64::from(a.bytes)).div_ceil(4)).collect();
+        let mut out: Vec<u64> =
+            touched.flat_map(|a| a.address / 4..(a.address + u64::from(a.bytes)).div_ceil(4)).collect();
         out.sort_unstable();
         out.dedup();
         out
@@ -608,7 +609,11 @@ impl Observer for Recorder<'_> {
             let l = &r.loops[r.loops.len() - 1];
             let inside = r.trace.skips.last().is_some_and(|s| s.at as usize > l.rounds[0]);
             // Whoever is waited for in a loop that goes round unwatched would never come.
-            let waits = self.wait_loops.values().flatten().any(|w| w.first >= step.index && before.is_some_and(|p| w.last <= p));
+            let waits = self
+                .wait_loops
+                .values()
+                .flatten()
+                .any(|w| w.first >= step.index && before.is_some_and(|p| w.last <= p));
             let goes_on = inside || waits || self.loops == Loops::Whole;
             if let (false, Some(window)) = (goes_on, steady(&l.rounds, &r.indices)) {
                 let from = l.rounds[l.rounds.len() - 1 - window];

@@ -219,11 +219,22 @@ impl Pace<'_> {
                 .flat_map(|(w, list)| list.iter().map(move |e| (at(w, e.step as usize), e)))
                 .collect();
             events.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let (mut clock, mut out) = (0.0, Vec::new());
+            // Of a wait that the workgroup which stands for all does not have, as the first one of a chain, the load takes time too.
+            let waits = |m: &Meetings| m.iter().flatten().filter(|e| !e.publishes).count();
+            let mut own = all.first().map_or(0, waits);
+            let (mut clock, mut out) = (0.0, Vec::<Piece>::new());
             let ends = events.into_iter().map(|(at, e)| (at, Some(e))).chain([(self.clocks, None)]);
             for (to, event) in ends {
                 let share = until(to) - until(clock);
-                out.push(Piece { clocks: (to - clock).max(0.0), moved: share * self.moved, event });
+                let more = match out.last().and_then(|p| p.event) {
+                    Some(e) if !e.publishes && own == 0 => self.seen,
+                    Some(e) if !e.publishes => {
+                        own -= 1;
+                        0.0
+                    }
+                    _ => 0.0,
+                };
+                out.push(Piece { clocks: (to - clock).max(0.0) + more, moved: share * self.moved, event });
                 clock = clock.max(to);
             }
             out
@@ -511,8 +522,7 @@ mod tests {
             })
             .collect();
         let steps: Vec<Issued> = (0..=u64::from(STEPS)).map(|n| Issued::new(10 * n, Stall::None)).collect();
-        let pace =
-            Pace { waves: &[], issued: &[steps], clocks: 1000.0, moved, at_once: 64, start: 1.0, seen: 300.0 };
+        let pace = Pace { waves: &[], issued: &[steps], clocks: 1000.0, moved, at_once: 64, start: 1.0, seen: 300.0 };
         delay(&all, &pace)
     }
 

@@ -450,6 +450,12 @@ fn models() -> Vec<Case> {
 
 /// Lines so long that workgroups have pieces of them.
 fn long_lines() -> Vec<Case> {
+    let mut sums = Builder::new(17, 4);
+    let x = sums.input(&[2, 3 * 8192]);
+    let axis = sums.constant(HostTensor::from_i64(&[], &[1]));
+    let y = sums.node("CumSum", &[&x, &axis], &[]);
+    sums.output(&y);
+    let sums = case("CumSum whose workgroups wait", sums);
     [("Softmax", 1 << 16), ("LayerNormalization", 1 << 16), ("DynamicQuantizeLinear", 9000)]
         .map(|(op, length)| {
             let mut b = Builder::new(17, 4);
@@ -464,7 +470,9 @@ fn long_lines() -> Vec<Case> {
             b.output(&y);
             case(&format!("{op} in pieces"), b)
         })
-        .into()
+        .into_iter()
+        .chain([sums])
+        .collect()
 }
 
 /// Products on targets of each kind of product loop, on chips of few units and with few rounds, so that a run is quick: shares of

@@ -20,6 +20,7 @@ mod packed;
 mod parts;
 mod pools;
 mod products;
+mod published;
 mod scaled;
 mod sections;
 mod several;
