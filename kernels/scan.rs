@@ -321,10 +321,8 @@ fn pieces_of(step: &Step, pieces: usize) -> Step {
 fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let (outer, count, t) = (out.rank() - 1, out.dims[..out.rank() - 1].iter().product(), scan.dtype);
-    let others = epilogue::operands(cx).into_iter().filter(|i| *i > usize::from(scan.start)).map(Arg::Input);
-    let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
-    let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), cx.view(*a))).collect();
-    let shape = shape_of(cx, &accesses, outer, count)?;
+    let args = walked_of(cx, scan);
+    let shape = shape_of(cx, &views_of(cx, &args), outer, count)?;
     let (mut w, mut lines) = Lines::begin(cx, shape);
     let bytes = cx.dtype(Arg::Input(0)).size() + cx.dtype(Arg::Output).size();
     lines.abreast(cx.target, out.dims[outer] * bytes);
@@ -490,7 +488,7 @@ fn held_pieces(shape: &Shape, target: Target) -> Option<(usize, lines::Walked)> 
 /// least, where that is worth two more launches and reading twice, and in how many sections, where these are worth launches of their own; or in
 /// pieces that wait for each other, which reads once.
 fn choose(cx: &Cx) -> Option<Cut> {
-    let StepKind::Scan(Scan { start: false, .. }) = &cx.step.kind else { return None };
+    let StepKind::Scan(scan @ Scan { start: false, .. }) = &cx.step.kind else { return None };
     let out = &cx.step.output.view;
     let outer = out.rank() - 1;
     let accesses = [Arg::Input(0), Arg::Output].map(|a| cx.dtype(a));
@@ -571,7 +569,8 @@ fn choose(cx: &Cx) -> Option<Cut> {
     let stages = shape.best_pieces(most, once, |pieces| Some(best(pieces)?.0));
     let stages = stages.and_then(|pieces| Some((pieces, best(pieces)?)));
     let at_once = || {
-        let (pieces, walked) = held_pieces(&shape, cx.target).filter(|_| !far)?;
+        let all = shape_of(cx, &views_of(cx, &walked_of(cx, scan)), outer, shape.count).ok()?;
+        let (pieces, walked) = held_pieces(&all, cx.target).filter(|_| !far)?;
         // A round's loads, what the pieces before come to, and that of blocks of them are waited for, one after the other; others' loads and stores
         // go on meanwhile.
         let waits = machine.answer(read) + 2.0 * (machine.answer(0.0) + LEVEL);
@@ -586,6 +585,16 @@ fn choose(cx: &Cx) -> Option<Cut> {
         Some((clocks, pieces)) if clocks < QUICKER * staged => Some(Cut::AtOnce(pieces)),
         _ => stages.map(|(pieces, (_, sections))| Cut::Stages(Cuts { pieces, sections })),
     }
+}
+
+/// What is walked along a line: what is summed, what the expression takes beside the sums, and the result.
+fn walked_of(cx: &Cx, scan: &Scan) -> Vec<Arg> {
+    let others = epilogue::operands(cx).into_iter().filter(|i| *i > usize::from(scan.start)).map(Arg::Input);
+    [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect()
+}
+
+fn views_of<'a>(cx: &Cx<'a>, args: &[Arg]) -> Vec<(DType, &'a View)> {
+    args.iter().map(|a| (cx.dtype(*a), cx.view(*a))).collect()
 }
 
 /// How the lines of accesses are scanned.

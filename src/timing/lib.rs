@@ -2,7 +2,7 @@
 //!
 //! 1. [`wave`]: the waves of one compute unit, instruction by instruction, over what they really execute ([`record`], traces
 //!    from the emulator; [`sqtt`], traces from hardware).
-//! 2. [`launch`]: workgroups over compute units, engines and dies, tail, the cost of a launch.
+//! 2. [`launch`]: workgroups over compute units, engines and dies, tail, the cost of a launch; [`waiting`]: those that wait for each other.
 //! 3. [`memory`]: traffic per level and its bandwidth; [`sequence`]: what launches leave in caches for those after them.
 //!
 //! Every constant stands in `isa/latency` with its evidence ([`chip`]); nothing here is a curve through measurements. The

@@ -646,7 +646,7 @@ impl Observer for Recorder<'_> {
             let dwords = self.dwords(step, within);
             let r = &mut self.current[wave];
             if !dwords.is_empty() {
-                r.events.push(Event { step: r.trace.steps.len() as u32, publishes: !polls, dwords });
+                r.events.push(Event { step: r.trace.steps.len() as u32, publishes: !polls, atomic, dwords });
             }
         }
         if let (true, Some(a)) = (polls, &mut access) {

@@ -13,8 +13,8 @@
 //! behind a wait when the slowest of those who store there has done so, and then as long as a store takes to be seen. The load
 //! that sees it is in the timetable. Both take the latency of the level that the whole device shares: L2 of one die, what lies behind L2 of
 //! several ([`shared_level`]). Of a store's way half a round trip is its own; polls, of which one may just have
-//! missed it, come a round trip apart, and miss it by half of that on average. A wait's n-th round at one place is for the n-th store of everyone
-//! who stores there; where each stores behind its own wait they take turns in order.
+//! missed it, come a round trip apart, and miss it by half of that on average. A wait's n-th round at one place is for everyone's n-th atomic
+//! there, or for the first of their stores: others clear what is no longer needed. Where each stores behind its own wait they take turns in order.
 //!
 //! So each workgroup of a chain goes on a link later than the one before, and those of a team that all wait for all go on one exchange after
 //! the slowest. What waiting costs the launch is what it takes longer than without ([`delay`]).
@@ -152,6 +152,8 @@ pub(crate) struct Event {
     /// Step of the wave's trace.
     pub step: u32,
     pub publishes: bool,
+    /// It changes what is there, as others do.
+    pub atomic: bool,
     /// Addresses of the dwords, divided by four.
     pub dwords: Vec<u64>,
 }
@@ -248,10 +250,18 @@ struct Needs {
     /// By workgroup and piece: of a store its number, of a wait what it is for.
     stores: Vec<Vec<Option<usize>>>,
     waits: Vec<Vec<Vec<usize>>>,
-    /// Stores that count as one, which waits name: how many there are of each.
+    /// Stores that count as one, which waits name: how many of each must be done.
     joined: Vec<usize>,
     /// Those that each store is one of.
     of: Vec<Vec<usize>>,
+}
+
+/// A store of a workgroup's piece, by its number.
+struct Stored {
+    group: usize,
+    piece: usize,
+    store: usize,
+    atomic: bool,
 }
 
 impl Needs {
@@ -262,8 +272,8 @@ impl Needs {
             .filter_map(|p| p.event.filter(|e| !e.publishes))
             .flat_map(|e| e.dwords.iter().copied())
             .collect();
-        // Who stores where, in order: workgroup, piece, number of the store.
-        let mut places: FxHashMap<u64, Vec<(usize, usize, usize)>> = FxHashMap::default();
+        // Who stores where, in order.
+        let mut places: FxHashMap<u64, Vec<Stored>> = FxHashMap::default();
         let mut out = Needs { stores: Vec::new(), waits: Vec::new(), joined: Vec::new(), of: Vec::new() };
         for (g, pieces) in tables.iter().enumerate() {
             let mut numbers = Vec::with_capacity(pieces.len());
@@ -275,13 +285,14 @@ impl Needs {
                         out.of.push(Vec::new());
                         out.of.len() - 1
                     });
-                    places.entry(*d).or_default().push((g, n, store));
+                    let atomic = p.event.is_some_and(|e| e.atomic);
+                    places.entry(*d).or_default().push(Stored { group: g, piece: n, store, atomic });
                 }
                 numbers.push(number);
             }
             out.stores.push(numbers);
         }
-        let mut joined: FxHashMap<Vec<usize>, usize> = FxHashMap::default();
+        let mut joined: FxHashMap<(Vec<usize>, bool), usize> = FxHashMap::default();
         let mut rounds: FxHashMap<(u64, usize), Option<usize>> = FxHashMap::default();
         for (g, pieces) in tables.iter().enumerate() {
             let mut waits = vec![Vec::new(); pieces.len()];
@@ -293,22 +304,26 @@ impl Needs {
                     let this = *round;
                     *round += 1;
                     let Some(list) = places.get(d) else { continue };
-                    let own = list.iter().position(|s| s.0 == g);
-                    let first = list.partition_point(|s| s.0 < g);
-                    let mut join = |stores: Vec<usize>| {
+                    let own = list.iter().position(|s| s.group == g);
+                    let first = list.partition_point(|s| s.group < g);
+                    // Changes come together; of those who just store the first one is seen: others clear what is no longer needed.
+                    let mut join = |stores: Vec<usize>, together: bool| {
                         let (all, of) = (&mut out.joined, &mut out.of);
-                        *joined.entry(stores).or_insert_with_key(|stores| {
+                        *joined.entry((stores, together)).or_insert_with_key(|(stores, _)| {
                             stores.iter().for_each(|s| of[*s].push(all.len()));
-                            all.push(stores.len());
+                            all.push(if together { stores.len() } else { 1 });
                             all.len() - 1
                         })
                     };
                     let need = match own {
                         // It is its own turn when the one before it is done.
-                        Some(own) if list[own].1 > n => first.checked_sub(1).map(|before| join(vec![list[before].2])),
+                        Some(own) if list[own].piece > n => {
+                            first.checked_sub(1).map(|before| join(vec![list[before].store], true))
+                        }
                         _ => *rounds.entry((*d, this)).or_insert_with(|| {
-                            let of_each = list.chunk_by(|a, b| a.0 == b.0).map(|own| own[this.min(own.len() - 1)].2);
-                            Some(join(of_each.collect()))
+                            let of_each =
+                                list.chunk_by(|a, b| a.group == b.group).map(|own| own[this.min(own.len() - 1)].store);
+                            Some(join(of_each.collect(), list.iter().all(|s| s.atomic)))
                         }),
                     };
                     waits[n].extend(need);
@@ -389,7 +404,9 @@ fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> Option<f64>
             // The piece is done.
             let n = going[g].piece;
             if let Some(needs) = needs {
-                for j in needs.stores[g][n].iter().flat_map(|s| &needs.of[*s]) {
+                for j in
+                    needs.stores[g][n].iter().flat_map(|s| &needs.of[*s]).filter(|j| left[**j] > 0).collect::<Vec<_>>()
+                {
                     left[*j] -= 1;
                     done[*j] = now + pace.seen;
                     if left[*j] > 0 {
@@ -512,7 +529,7 @@ mod tests {
 
     /// Clocks that waiting takes of workgroups that store at a step and wait for stores of others.
     fn waits(of: &[(u32, u64, u32, Vec<u64>)], moved: f64) -> Result<f64, ModelError> {
-        let event = |step: u32, publishes: bool, dwords: Vec<u64>| Event { step, publishes, dwords };
+        let event = |step: u32, publishes: bool, dwords: Vec<u64>| Event { step, publishes, atomic: true, dwords };
         let all: Vec<Meetings> = of
             .iter()
             .map(|(store, place, wait, others)| {

@@ -16,6 +16,7 @@ use crate::lanes::CHUNK;
 use crate::uop::{Run, UOp};
 use crate::wave::{Ctl, Lanes, M0, SHARED_APERTURE, Wave};
 use barewave_isa::action::{Memory, Transfer};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Source that holds the data (the others are in `space`).
 const DATA: usize = 2;
@@ -38,6 +39,46 @@ fn contiguous(a: &[u64; CHUNK], size: u64) -> bool {
         bad |= a[i] ^ a[0].wrapping_add(i as u64 * size);
     }
     bad == 0
+}
+
+/// Dwords at an address. Those of aligned eight bytes are read at once, as memory gives them: another workgroup may be storing them.
+#[inline(always)]
+unsafe fn dwords_at<const N: usize>(p: *const u8) -> [u32; N] {
+    let mut out = [0; N];
+    if N % 2 == 1 || !p.cast::<u64>().is_aligned() {
+        // SAFETY: the caller's.
+        return unsafe { p.cast::<[u32; N]>().read_unaligned() };
+    }
+    for d in (0..N).step_by(2) {
+        // SAFETY: the caller's, and it is aligned.
+        let both = unsafe { AtomicU64::from_ptr(p.add(4 * d).cast::<u64>().cast_mut()).load(Ordering::Relaxed) };
+        (out[d], out[d + 1]) = (both as u32, (both >> 32) as u32);
+    }
+    out
+}
+
+/// Stores them likewise.
+#[inline(always)]
+unsafe fn store_dwords<const N: usize>(p: *mut u8, dwords: [u32; N]) {
+    if N % 2 == 1 || !p.cast::<u64>().is_aligned() {
+        // SAFETY: the caller's.
+        return unsafe { p.cast::<[u32; N]>().write_unaligned(dwords) };
+    }
+    for d in (0..N).step_by(2) {
+        let both = u64::from(dwords[d]) | u64::from(dwords[d + 1]) << 32;
+        // SAFETY: the caller's, and it is aligned.
+        unsafe { AtomicU64::from_ptr(p.add(4 * d).cast()).store(both, Ordering::Relaxed) };
+    }
+}
+
+/// Where a lane's several dwords are, if all may be accessed and lie together.
+#[inline(always)]
+fn at_once<S: Space, const N: usize>(w: &Wave, op: &UOp, b: S::Base, lane: usize, addr: u64) -> Option<*mut u8> {
+    if N == 1 {
+        return None;
+    }
+    let at = |d: usize| S::ptr(w, op, b, lane, addr, 4 * d as u64, 4).ok().flatten();
+    at(0).zip(at(N - 1)).filter(|(first, last)| first.wrapping_add(4 * (N - 1)) == *last).map(|p| p.0)
 }
 
 /// Loads of `N` dwords per lane.
@@ -66,7 +107,7 @@ unsafe fn load<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
             if found {
                 match S::whole(w, op, b, a[i], 4 * N as u64) {
                     // SAFETY: the range was checked.
-                    Some(p) => together[i] = unsafe { p.cast::<[u32; N]>().read_unaligned() },
+                    Some(p) => together[i] = unsafe { dwords_at(p) },
                     None => found = false,
                 }
             }
@@ -78,6 +119,12 @@ unsafe fn load<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
         }
         for i in 0..CHUNK {
             if mask >> i & 1 == 0 {
+                continue;
+            }
+            if let Some(p) = at_once::<S, N>(w, op, b, first + i, a[i]) {
+                // SAFETY: the range was checked.
+                let all: [u32; N] = unsafe { dwords_at(p) };
+                (0..N).for_each(|d| w.set_lane(op.dst + (d * w.lanes) as u32, first + i, all[d]));
                 continue;
             }
             for d in 0..N {
@@ -187,6 +234,12 @@ unsafe fn store<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
         }
         for i in 0..CHUNK {
             if mask >> i & 1 == 0 {
+                continue;
+            }
+            if let Some(p) = at_once::<S, N>(w, op, b, first + i, a[i]) {
+                let all: [u32; N] = std::array::from_fn(|d| w.lane(data + (d * w.lanes) as u32, first + i));
+                // SAFETY: the range was checked.
+                unsafe { store_dwords(p, all) };
                 continue;
             }
             for d in 0..N {
