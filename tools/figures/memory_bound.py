@@ -125,7 +125,7 @@ WHERE = one("ArgMax", without(1), result="int64", axis=1, keepdims=0)
 KERNELS = [
     ("CumSum", "lines of 4096", FLOATS, LINES, one("CumSum", weights=[ints(1).reshape(())])),
     ("CumSum", "4096 columns", FLOATS, LINES, one("CumSum", weights=[ints(0).reshape(())])),
-    ("CumSum", "4 lines (read twice)", ["f32"], lambda n: [4, n // 4], one("CumSum", weights=[ints(1).reshape(())])),
+    ("CumSum", "4 lines", ["f32"], lambda n: [4, n // 4], one("CumSum", weights=[ints(1).reshape(())])),
     ("CumSum", "16 columns (read twice)", FLOATS[1:], lambda n: [n // 16, 16], one("CumSum", weights=[ints(0).reshape(())])),
     ("ReduceSum", "lines of 4096", FLOATS, LINES, SUM),
     ("ReduceSum", "4096 columns", FLOATS, LINES, one("ReduceSum", without(0), weights=[ints(0)], keepdims=0)),
