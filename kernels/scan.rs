@@ -581,8 +581,10 @@ fn choose(cx: &Cx) -> Option<Cut> {
         Some((clocks.max(of_l2(pieces)?), pieces))
     };
     let staged = stages.map_or(once, |(_, (clocks, _))| clocks);
+    // The results of a section stay where the model has a cache before memory take them, so that by the model memory sees little of these.
+    let in_sections = stages.is_some_and(|(_, (_, sections))| sections > 1) && machine.takes_results;
     match at_once() {
-        Some((clocks, pieces)) if clocks < QUICKER * staged => Some(Cut::AtOnce(pieces)),
+        Some((clocks, pieces)) if !in_sections && clocks < QUICKER * staged => Some(Cut::AtOnce(pieces)),
         _ => stages.map(|(pieces, (_, sections))| Cut::Stages(Cuts { pieces, sections })),
     }
 }

@@ -132,7 +132,7 @@ pub(in crate::kernels) struct Machine {
     /// Dies with a second-level cache each.
     pub dies: u32,
     /// What is written stays there too.
-    takes_results: bool,
+    pub takes_results: bool,
     /// Cycles between two waves that begin, of all engines together.
     pub dispatch: f64,
     /// Cycles of a SIMD for a wave's instruction.
