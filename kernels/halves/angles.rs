@@ -46,7 +46,7 @@ pub(super) fn tangent(b: &mut Builder, x: Part) -> Part {
     let q = sub(b, sum, whole);
     let r = reduced(b, q, x, PI_IN_TWO.map(|part| part / 2.0));
     let s = mul(b, r, r);
-    let p = polynomial(b, s, &[4.308_871e-2, 4.139_867_4e-2, 1.360_650_1e-1, 3.331_543_5e-1, 1.0]);
+    let p = polynomial(b, s, &[4.308_871e-2, 4.139_867_4e-2, 1.360_65e-1, 3.331_543_5e-1, 1.0]);
     let t = mul(b, r, p);
     let minus = b.op(Gen::Neg.of(Type::F32), &[t.into()]);
     let turned = b.op(Gen::Rcp.of(Type::F32), &[minus.into()]);

@@ -47,7 +47,7 @@ pub struct Access {
     pub lines: Vec<u64>,
     /// It writes.
     pub store: bool,
-    /// It is what a wave waits by for another workgroup ([`waiting`](crate::waiting)), and comes from where all of the device see the same.
+    /// It is what a wave waits by for another workgroup ([`waiting`]), and comes from where all of the device see the same.
     pub polls: bool,
 }
 

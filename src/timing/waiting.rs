@@ -1,23 +1,23 @@
 //! Workgroups that wait for what others publish.
 //!
 //! A workgroup waits in a loop that does nothing but load what other workgroups may store, past the caches that they do not share, until
-//! it holds what is waited for. Such a loop is known by its code ([`wait_loop`]): it stores nothing, meets nobody, where it looks does not
+//! it holds what is waited for. Such a loop is known by its code (`wait_loop`): it stores nothing, meets nobody, where it looks does not
 //! change from round to round, and what it finds decides when it ends. Workgroups are recorded apart from each other, so nothing would ever
 //! be found: a recorder takes one round of such a loop and goes on behind it, as if it had been found at once. What was waited for
 //! is data like any other that was loaded: where a kernel goes by it, it goes by what memory holds.
 //!
 //! Where any of the workgroups that stand for all waits, all of the launch are followed once more, for the addresses alone: which they wait at, and which
-//! of these they store to ([`Event`]). With the clocks at which the simulated compute unit comes to these instructions that makes a
+//! of these they store to (`Event`). With the clocks at which the simulated compute unit comes to these instructions that makes a
 //! timetable of each workgroup. All timetables are run together: workgroups begin one after the other as many as the device
 //! holds at once, the others when one ends; memory shares its bandwidth among those that move something; a workgroup goes on
 //! behind a wait when the slowest of those who store there has done so, and then as long as a store takes to be seen. The load
 //! that sees it is in the timetable. Both take the latency of the level that the whole device shares: L2 of one die, what lies behind L2 of
-//! several ([`shared_level`]). Of a store's way half a round trip is its own; polls, of which one may just have
+//! several (`shared_level`). Of a store's way half a round trip is its own; polls, of which one may just have
 //! missed it, come a round trip apart, and miss it by half of that on average. A wait's n-th round at one place is for everyone's n-th atomic
 //! there, or for the first of their stores: others clear what is no longer needed. Where each stores behind its own wait they take turns in order.
 //!
 //! So each workgroup of a chain goes on a link later than the one before, and those of a team that all wait for all go on one exchange after
-//! the slowest. What waiting costs the launch is what it takes longer than without ([`delay`]).
+//! the slowest. What waiting costs the launch is what it takes longer than without (`delay`).
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
@@ -338,10 +338,22 @@ impl Needs {
 }
 
 /// Clocks in order, of what happens then to which workgroup.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Clone, Copy)]
 struct At(f64, usize);
 
+impl PartialEq for At {
+    fn eq(&self, other: &At) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
 impl Eq for At {}
+
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &At) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Ord for At {
     fn cmp(&self, other: &At) -> std::cmp::Ordering {
