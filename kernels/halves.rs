@@ -8,8 +8,9 @@ mod angles;
 
 use super::float::Float;
 use super::math::{abs, add, copysign, mul, polynomial, sub};
+use super::power::signed;
 use crate::graph::expr::Unary;
-use crate::mir::{Builder, Gen, Opnd, Part, Type};
+use crate::mir::{Builder, Gen, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 use std::f32::consts::{LN_2, LOG2_E};
@@ -201,7 +202,7 @@ pub(super) fn power(b: &mut Builder, dtype: DType, x: Part, y: Part) -> Part {
         f.one(b, Gen::Log2, a)
     };
     let exponent = b.op(op::V_MUL_LEGACY_F32, &[y.into(), log.into()]);
-    let mut r = if whole_exponents {
+    let r = if whole_exponents {
         let low = f.compare_to(b, Gen::CmpLt, exponent, -64.0);
         let (up, down) = (b.to_vector(64.0f32), b.to_vector(2f32.powi(-64)));
         let up = b.select(low, up, 0u32);
@@ -212,20 +213,7 @@ pub(super) fn power(b: &mut Builder, dtype: DType, x: Part, y: Part) -> Part {
     } else {
         exp2(b, exponent)
     };
-    // Odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
-    let whole = f.one(b, Gen::Trunc, y);
-    let integral = f.compare(b, Gen::CmpEq, whole, y);
-    let half = f.scaled(b, y, 0.5);
-    let half_whole = f.one(b, Gen::Trunc, half);
-    let odd = f.compare(b, Gen::CmpNe, half_whole, half);
-    let odd = b.mask_and(integral, odd);
-    let signed = copysign(b, r, x.into());
-    r = b.select(odd, signed, r);
-    let negative = f.compare_to(b, Gen::CmpLt, x, 0.0);
-    let finite = f.compare_to(b, Gen::CmpLt, a, f64::INFINITY);
-    let negative = b.mask_and(negative, finite);
-    let inside = b.select(integral, r, Opnd::from(f32::NAN));
-    b.select(negative, inside, r)
+    signed(f, b, [x, a, y], r)
 }
 
 /// `1 / (1 + e^-x)`, from both terms divided by `2^32`.

@@ -101,15 +101,8 @@ fn magnitude(f: Float, b: &mut Builder, a: Part, y: Part) -> Part {
     f.keep_nan(b, high, r)
 }
 
-/// `x^y` with the special cases of C's `pow`.
-pub(super) fn pow(f: Float, b: &mut Builder, x: Part, y: Part) -> Part {
-    let a = f.abs(b, x);
-    let r = magnitude(f, b, a, y);
-    // 1 and -1 stay 1 whatever the exponent, infinities and NaN included (a NaN exponent of -1 is not integral).
-    let one = f.held(b, 1.0);
-    let unit = f.compare_to(b, Gen::CmpEq, a, 1.0);
-    let r = f.select(b, unit, one, r);
-    // Odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
+/// `x^y` of `a^y` with `a = |x|`: odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
+pub(super) fn signed(f: Float, b: &mut Builder, [x, a, y]: [Part; 3], r: Part) -> Part {
     let whole = f.one(b, Gen::Trunc, y);
     let integral = f.compare(b, Gen::CmpEq, whole, y);
     let half = f.scaled(b, y, 0.5);
@@ -123,7 +116,18 @@ pub(super) fn pow(f: Float, b: &mut Builder, x: Part, y: Part) -> Part {
     let negative = b.mask_and(negative, finite);
     let nan = f.held(b, f64::NAN);
     let inside = f.select(b, integral, r, nan);
-    let r = f.select(b, negative, inside, r);
+    f.select(b, negative, inside, r)
+}
+
+/// `x^y` with the special cases of C's `pow`.
+pub(super) fn pow(f: Float, b: &mut Builder, x: Part, y: Part) -> Part {
+    let a = f.abs(b, x);
+    let r = magnitude(f, b, a, y);
+    // 1 and -1 stay 1 whatever the exponent, infinities and NaN included (a NaN exponent of -1 is not integral).
+    let one = f.held(b, 1.0);
+    let unit = f.compare_to(b, Gen::CmpEq, a, 1.0);
+    let r = f.select(b, unit, one, r);
+    let r = signed(f, b, [x, a, y], r);
     // y == 0 gives 1 for every x.
     let zero = f.compare_to(b, Gen::CmpEq, y, 0.0);
     f.select(b, zero, one, r)

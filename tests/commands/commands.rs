@@ -10,6 +10,7 @@ mod pages;
 mod readme;
 mod shapes;
 mod trust;
+mod waiting;
 
 /// Bytes of the checksum behind a compiled file.
 const SEAL: usize = 12;
