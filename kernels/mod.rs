@@ -8,6 +8,7 @@
 mod address;
 mod attention;
 mod blob;
+mod blocks;
 mod choice;
 mod conv;
 mod direct;

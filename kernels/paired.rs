@@ -4,16 +4,15 @@
 //! are, a run of neighbours, by wide loads, and stores a run of results.
 
 use super::address;
+use super::blocks::{self, Blocks, WIDEST, in_words};
 use super::error::Res;
-use super::pointwise::{self, WORKGROUP};
-use super::unzipped::{self, in_words};
+use super::pointwise;
 use super::values::Value;
-use super::{Arg, Cx, Kernel};
+use super::{Arg, Cx, Kernel, Writer};
 use crate::graph::fused::Access;
-use crate::mir::{Gen, Type};
+use crate::mir::Part;
 
-/// Bytes of a store, and of what a workitem loads of a pair at once, at most.
-const WIDEST: usize = 16;
+/// Bytes that a workitem loads of a pair at once, at most.
 const LOADED: usize = 64;
 
 /// Elements that a workitem holds at most.
@@ -72,48 +71,26 @@ impl Paired {
     }
 
     pub fn lower(&self, cx: &Cx) -> Res<Vec<Kernel>> {
-        let out = &cx.step.output;
-        let d = out.view.rank() - 1;
-        let mut steps = out.view.dims.clone();
-        steps[d] /= self.width;
-        let units: usize = steps.iter().product();
-        let places = pointwise::places(cx, units, pointwise::bytes_of_place(cx) * self.width, |places| {
-            places * 2 * self.width * self.pairs.len() <= HELD
-        });
-        let per_group = WORKGROUP * places as u32;
-        let mut w = cx.kernel(WORKGROUP);
-        let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let first = w.b.mad(group, per_group, item);
-        let mut loaded = Vec::new();
-        for place in 0..places as u32 {
-            let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
-            let mut coords = address::coordinates_of_item(&mut w.b, index, &steps);
-            coords[d] = coords[d].map(|c| w.b.mul(c, self.width as u32));
+        let d = cx.step.output.view.rank() - 1;
+        let blocks = Blocks::of(cx, &[(d, self.width)], |places| places * 2 * self.width * self.pairs.len() <= HELD);
+        let load = |w: &mut Writer, coords: &[Option<Part>]| {
             let mut operands: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
             for &(even, odd) in &self.pairs {
                 let (t, buf) = (cx.dtype(Arg::Input(even)), w.buffer(cx, Arg::Input(even))?);
-                let at = address::offset(&mut w.b, &cx.step.inputs[even].view, t.size(), &coords);
-                let both = unzipped::load_together(&mut w, t, buf, at, 2 * self.width);
+                let at = address::offset(&mut w.b, &cx.step.inputs[even].view, t.size(), coords);
+                let both = blocks::load_together(w, t, buf, at, 2 * self.width);
                 operands[even] = both.iter().step_by(2).copied().collect();
                 operands[odd] = both.iter().skip(1).step_by(2).copied().collect();
             }
-            let inside = (!units.is_multiple_of(per_group as usize))
-                .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(units as u32).into(), index.into()]));
-            loaded.push((coords, operands, inside));
-        }
-        for (coords, mut operands, inside) in loaded {
+            Ok(operands)
+        };
+        blocks.lower(cx, load, |w, mut place| {
             let mut known = Vec::new();
-            for (i, held) in operands.iter_mut().enumerate().filter(|(_, held)| held.is_empty()) {
-                *held = pointwise::load(&mut w, cx, i, &coords, self.width, &mut known)?;
+            for (i, held) in place.loaded.iter_mut().enumerate().filter(|(_, held)| held.is_empty()) {
+                *held = pointwise::load(w, cx, i, &place.coords, self.width, &mut known)?;
             }
-            let mut at = address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords);
-            if let Some(mask) = inside {
-                let reg = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(mask, reg));
-            }
-            pointwise::finish(&mut w, cx, &operands, self.width, at)?;
-        }
-        let flops = (out.view.len() * cx.step.expr.cost()) as u64;
-        Ok(vec![w.finish([(units as u32).div_ceil(per_group), 1, 1], flops)])
+            let at = place.of_result(w, cx, (d, 0));
+            pointwise::finish(w, cx, &place.loaded, self.width, at)
+        })
     }
 }

@@ -5,13 +5,13 @@
 //! go over memory in whole lines, with no way through LDS. What [`unzipped`](super::unzipped) does the other way round.
 
 use super::address::{self, Offset};
+use super::blocks::{Blocks, WIDEST, in_words, load_together};
 use super::error::Res;
-use super::pointwise::{self, WORK, WORKGROUP};
-use super::unzipped::{in_words, load_together};
+use super::pointwise::{self, WORK};
 use super::values::Value;
 use super::{Arg, Cx, Kernel, Writer};
 use crate::graph::fused::Access;
-use crate::mir::{Gen, Part, Type};
+use crate::mir::Part;
 
 /// Extent of the innermost dimension, at most.
 const MOST: usize = 8;
@@ -19,8 +19,7 @@ const MOST: usize = 8;
 /// Elements that a workitem computes at most.
 const HELD: usize = 64;
 
-/// Bytes of one access; and of what a workitem stores at most: several stores each go to second-level caches in parts of their lines.
-const WIDEST: usize = 16;
+/// Bytes that a workitem stores at most: several stores each go to second-level caches in parts of their lines.
 const STORED: usize = 32;
 
 /// See the module's documentation.
@@ -88,42 +87,16 @@ impl Zipped {
     }
 
     pub fn lower(&self, cx: &Cx) -> Res<Vec<Kernel>> {
-        let out = &cx.step.output;
-        let (d, each) = (out.view.rank() - 1, self.width * self.few);
-        let mut steps = out.view.dims.clone();
-        steps[d] = 1;
-        steps[self.dense] /= self.width;
-        let units: usize = steps.iter().product();
-        let size = |arg: Arg| cx.dtype(arg).size();
-        let places = pointwise::places(cx, units, pointwise::bytes_of_place(cx) * each, |places| {
-            places * each * cx.step.inputs.len() <= HELD
-        });
-        let per_group = WORKGROUP * places as u32;
-        let mut w = cx.kernel(WORKGROUP);
-        let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let first = w.b.mad(group, per_group, item);
-        let mut loaded = Vec::new();
-        for place in 0..places as u32 {
-            let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
-            let mut coords = address::coordinates_of_item(&mut w.b, index, &steps);
-            coords[self.dense] = coords[self.dense].map(|c| w.b.mul(c, self.width as u32));
-            let mut operands = Vec::new();
-            for i in 0..cx.step.inputs.len() {
-                operands.push(self.load(&mut w, cx, i, &coords)?);
-            }
-            let mut at = address::offset(&mut w.b, &out.view, size(Arg::Output), &coords);
-            if !units.is_multiple_of(per_group as usize) {
-                let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(units as u32).into(), index.into()]);
-                let reg = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(inside, reg));
-            }
-            loaded.push((operands, at));
-        }
-        for (operands, at) in loaded {
-            pointwise::finish(&mut w, cx, &operands, each, at)?;
-        }
-        let flops = (out.view.len() * cx.step.expr.cost()) as u64;
-        Ok(vec![w.finish([(units as u32).div_ceil(per_group), 1, 1], flops)])
+        let (d, each) = (cx.step.output.view.rank() - 1, self.width * self.few);
+        let would = |places| places * each * cx.step.inputs.len() <= HELD;
+        let blocks = Blocks::of(cx, &[(self.dense, self.width), (d, self.few)], would);
+        let load = |w: &mut Writer, coords: &[Option<Part>]| {
+            (0..cx.step.inputs.len()).map(|i| self.load(w, cx, i, coords)).collect::<Res<Vec<_>>>()
+        };
+        blocks.lower(cx, load, |w, place| {
+            let at = place.of_result(w, cx, (d, 0));
+            pointwise::finish(w, cx, &place.loaded, each, at)
+        })
     }
 
     /// The elements of operand `i` in the order of the result's, or one that serves for all.
