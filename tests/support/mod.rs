@@ -18,14 +18,27 @@ pub mod reference;
 pub mod round_trip;
 pub mod wider;
 
-/// Whether every case is to be run, as in CI: `BAREWAVE_TESTS=all`.
-pub fn all_cases() -> bool {
-    std::env::var_os("BAREWAVE_TESTS").is_some_and(|v| v == "all")
+/// Which part of the cases of tests with many that are alike is run: `(k, n)`, the k-th of n, as `BAREWAVE_TESTS=k/n` says, where `all` is `1/1`. A third is the
+/// rule.
+fn part() -> (u64, u64) {
+    let Ok(said) = std::env::var("BAREWAVE_TESTS") else { return (1, 3) };
+    let parsed = said.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+    match parsed {
+        _ if said == "all" => (1, 1),
+        Some((k, n)) if (1..=n).contains(&k) => (k, n),
+        _ => panic!("BAREWAVE_TESTS={said}: neither `all` nor a part such as 1/3"),
+    }
 }
 
-/// Whether a case of many that are alike is run: of those of a test about a third are, always the same ones, unless all are.
+/// Whether every case is to be run.
+pub fn all_cases() -> bool {
+    part().1 == 1
+}
+
+/// Whether a case of many that are alike is run: always the same ones of a part.
 pub fn drawn(case: &str) -> bool {
-    all_cases() || xxhash_rust::xxh3::xxh3_64(case.as_bytes()).is_multiple_of(3)
+    let (k, n) = part();
+    xxhash_rust::xxh3::xxh3_64(case.as_bytes()) % n == k - 1
 }
 
 /// A part of ONNX's backend tests, which are not part of the repository: `BAREWAVE_ONNX_DATA` names the directory
