@@ -85,7 +85,9 @@ use crate::graph::walked;
 use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::DType;
 use barewave_isa::Target;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 
 /// What a kernel argument (a 64-bit address) points to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -277,14 +279,16 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let next = unpacked.as_ref().unwrap_or(graph);
     let beside = crate::graph::join_windows(next, worth).or(unpacked);
     let next = beside.as_ref().unwrap_or(graph);
+    let known = Known::default();
+    let attends = |graph: &FusedGraph, step: &Step| known.or(graph, [step], || attention::fits(graph, step, target));
     let attending = crate::graph::attend(next, |graph, parts, step| {
         // Where three kernels would serve every extent, one has to.
         let any_keys = parts.iter().all(|s| sized::fits(graph, s));
-        (!any_keys || attention::takes_any_keys(step)) && attention::fits(graph, step, target)
+        (!any_keys || attention::takes_any_keys(step)) && attends(graph, step)
     })
     .or(beside);
     let next = attending.as_ref().unwrap_or(graph);
-    let caching = crate::graph::keep_caches(next, |graph, step| attention::fits(graph, step, target)).or(attending);
+    let caching = crate::graph::keep_caches(next, attends).or(attending);
     let next = caching.as_ref().unwrap_or(graph);
     let paging = crate::graph::read_by_tables(next, |graph, before, copies, whole| {
         attention::pages(graph, before, copies, whole, target)
@@ -339,9 +343,12 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     )
     .or(nibbles);
     let next = sparse.as_ref().unwrap_or(graph);
+    let known = Known::default();
     let standard = crate::graph::standardize(next, |graph, norm, turned| {
         let small = |t: &crate::graph::Turned| graph.tensor(t.step.output.tensor).bytes() < MAX_TENSOR_BYTES;
-        turned.iter().all(small) && standardized::are_worth(&cx(graph, norm, target, tuning), turned)
+        let before_and_after = turned.iter().flat_map(|t| [&graph.steps[t.at], &t.step]);
+        let are_worth = || standardized::are_worth(&cx(graph, norm, target, tuning), turned);
+        turned.iter().all(small) && known.or(graph, before_and_after.chain([norm]), are_worth)
     })
     .or(sparse);
     let next = standard.as_ref().unwrap_or(graph);
@@ -369,6 +376,29 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         pieces.or_else(|| scan::pieces(&cx))
     })
     .or(summed)
+}
+
+/// Answers to one question about steps, by their keys: models repeat their layers.
+#[derive(Default)]
+struct Known(RefCell<FxHashMap<String, bool>>);
+
+impl Known {
+    /// The answer for some steps; `find` finds it where nobody has asked for equal ones.
+    fn or<'s>(
+        &self,
+        graph: &FusedGraph,
+        steps: impl IntoIterator<Item = &'s Step>,
+        find: impl FnOnce() -> bool,
+    ) -> bool {
+        let keys: Vec<String> = steps.into_iter().map(|s| key(graph, s)).collect();
+        let keys = keys.join("\n");
+        let known = self.0.borrow().get(&keys).copied();
+        known.unwrap_or_else(|| {
+            let found = find();
+            self.0.borrow_mut().insert(keys, found);
+            found
+        })
+    }
 }
 
 /// Lowers one step to kernels for `target`, with the tiles of a tuning. `name` is the symbol of the first one.

@@ -273,17 +273,19 @@ fn folded(
                 let own = first..line.min(first + BLOCK);
                 let (before, after) = (&mut before[..own.len()], &mut after[..own.len()]);
                 read_block(dtype, to, before);
-                let places = before.iter().zip(after.iter_mut());
                 match (wide, scale) {
-                    (_, None) => places.for_each(|(x, y)| *y = *x),
-                    (true, Some(g)) => places.for_each(|(x, y)| *y = x * g[number]),
-                    (false, Some(g)) => places.zip(&g[own.clone()]).for_each(|((x, y), g)| *y = x * g),
+                    (_, None) => after.copy_from_slice(before),
+                    (true, Some(g)) => in_places(after, before, |_, x| x * g[number]),
+                    (false, Some(g)) => {
+                        after.copy_from_slice(before);
+                        in_places(after, &g[own.clone()], |x, g| x * g);
+                    }
                 }
                 round_block(dtype, after, to);
                 if wide {
-                    total[own.clone()].iter_mut().zip(&*after).for_each(|(t, x)| *t += x);
+                    in_places(&mut total[own.clone()], after, |t, x| t + x);
                     if let Some(b) = shift {
-                        added[own].iter_mut().zip(&*before).for_each(|(t, x)| *t += b[number] * x);
+                        in_places(&mut added[own], before, |t, x| t + b[number] * x);
                     }
                 } else {
                     sum += after.iter().map(|x| f64::from(*x)).sum::<f64>();
@@ -317,6 +319,15 @@ fn folded(
 
 /// Elements that are folded together.
 const BLOCK: usize = 256;
+
+/// Makes each number something of itself and another: a loop over places that becomes one over vectors.
+#[inline(always)]
+fn in_places(numbers: &mut [f32], others: &[f32], of: impl Fn(f32, f32) -> f32) {
+    let others = &others[..numbers.len()];
+    for i in 0..numbers.len() {
+        numbers[i] = of(numbers[i], others[i]);
+    }
+}
 
 /// Elements of memory as f32.
 fn read_block(dtype: DType, from: &[u8], to: &mut [f32]) {
