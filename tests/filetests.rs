@@ -174,7 +174,8 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
         "regalloc" => {
             let before = f.clone();
             let goal = regalloc::Goal { wanted: test.vgprs, most: test.vgprs };
-            let a = regalloc::allocate(&mut f, goal).map_err(|e| err(&e))?;
+            let live = mir::liveness::Liveness::of(&f);
+            let a = regalloc::allocate(&mut f, live, goal).map_err(|e| err(&e))?;
             regalloc::rewrite(&mut f, &a);
             check::check(&before, &f).map_err(|e| err(&e))?;
             regalloc::remove_identities(&mut f);

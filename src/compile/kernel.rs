@@ -3,7 +3,7 @@
 
 use crate::codeobj;
 use crate::graph::fused::{FusedGraph, Step};
-use crate::kernels::{self, Arg, Blob, Kernel, Tuning, Unsupported};
+use crate::kernels::{self, Arg, Blob, Tuning, Unsupported};
 use crate::mir::Function;
 use crate::passes::{self, CompileError, Machine};
 use crate::runtime::plan::KernelStats;
@@ -70,20 +70,6 @@ pub struct KernelIr {
 }
 
 impl KernelCode {
-    fn new(kernel: &Kernel, m: &Machine) -> KernelCode {
-        KernelCode {
-            grid: kernel.grid,
-            args: kernel.args.clone(),
-            blobs: kernel.blobs.clone(),
-            flops: kernel.flops,
-            workspace: kernel.workspace,
-            counters: kernel.counters,
-            sharing: kernel.sharing,
-            rounds: kernel.rounds,
-            ..KernelCode::of_machine(m)
-        }
-    }
-
     /// The code alone: no arguments, one workgroup.
     fn of_machine(m: &Machine) -> KernelCode {
         let f = &m.function;
@@ -174,14 +160,15 @@ pub enum KernelError {
 }
 
 /// Compiles the kernels of one step, in launch order; `name` is what listings call the first. For several sets of arguments it is one kernel that
-/// takes them at once, or none where the step's cannot.
+/// takes them at once, or none where the step's cannot. With `keep_ir` what they were made from is there, too.
 pub fn compile_step(
     graph: &FusedGraph,
     step: &Step,
     target: Target,
     tuning: &Tuning,
     (name, sets): (&str, u32),
-) -> Result<Vec<(KernelCode, KernelIr)>, KernelError> {
+    keep_ir: bool,
+) -> Result<Vec<(KernelCode, Option<KernelIr>)>, KernelError> {
     let _span = tracing::info_span!("kernel", detail = name).entered();
     let mut out = Vec::new();
     let kernels = timed!("build", kernels::lower(graph, step, target, tuning, name))?;
@@ -197,8 +184,20 @@ pub fn compile_step(
         }
         kernel.function.name = symbol(name, i);
         kernel.function.workgroups = Some(kernel.grid.iter().fold(1, |n: u32, g| n.saturating_mul(*g)));
-        let machine = passes::compile(kernel.function.clone())?;
-        out.push((KernelCode::new(&kernel, &machine), KernelIr { source: kernel.function, machine }));
+        let source = keep_ir.then(|| kernel.function.clone());
+        let machine = passes::compile(kernel.function)?;
+        let code = KernelCode {
+            grid: kernel.grid,
+            args: kernel.args,
+            blobs: kernel.blobs,
+            flops: kernel.flops,
+            workspace: kernel.workspace,
+            counters: kernel.counters,
+            sharing: kernel.sharing,
+            rounds: kernel.rounds,
+            ..KernelCode::of_machine(&machine)
+        };
+        out.push((code, source.map(|source| KernelIr { source, machine })));
     }
     Ok(out)
 }

@@ -350,22 +350,21 @@ impl Compiler {
         let (graph, step) = group.steps[0];
         let (graph, step) = (&graphs[graph], &graphs[graph].steps[step]);
         let name = together::named(&group.name, sets);
-        let make = || compile_step(graph, step, self.target, &self.options.tuning, (&name, sets as u32));
+        let tuning = &self.options.tuning;
+        let make = |keep_ir| compile_step(graph, step, self.target, tuning, (&name, sets as u32), keep_ir);
         // Dumps are made while a kernel is compiled.
         if self.options.keep_ir || crate::passes::dumped().is_ok_and(|d| !d.is_empty()) {
-            let (code, ir): (Vec<_>, Vec<_>) = make()?.into_iter().unzip();
-            return Ok((Arc::new(code), ir));
+            let (code, ir): (Vec<_>, Vec<_>) = make(self.options.keep_ir)?.into_iter().unzip();
+            return Ok((Arc::new(code), ir.into_iter().flatten().collect()));
         }
         let own = if sets > 1 { &format!("{} x{sets}", group.key) } else { &group.key };
         // Kernels of a tuning are others.
-        let key = match self.options.tuning.for_target(self.target) {
+        let key = match tuning.for_target(self.target) {
             Some(tuning) => &format!("{own} tuned {:x}", xxh3_128(tuning.to_string().as_bytes())),
             None => own,
         };
-        let code = self
-            .options
-            .cache
-            .get_or_compile(self.target, key, || Ok::<_, Error>(make()?.into_iter().map(|(code, _)| code).collect()))?;
+        let make = || Ok::<_, Error>(make(false)?.into_iter().map(|(code, _)| code).collect());
+        let code = self.options.cache.get_or_compile(self.target, key, make)?;
         Ok((code, Vec::new()))
     }
 }

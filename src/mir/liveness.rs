@@ -8,6 +8,7 @@
 use super::{Function, MInst, Opnd, Part, VReg};
 use barewave_isa::Target;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// A set of units.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,15 +19,46 @@ impl UnitSet {
     pub fn new(n: usize) -> UnitSet {
         UnitSet(vec![0; n.div_ceil(64)])
     }
+    /// Calls `f` with the words that a run of at most 63 units has bits in, and these.
+    #[inline(always)]
+    fn words(run: Range<usize>, mut f: impl FnMut(usize, u64)) {
+        let (word, shift, bits) = (run.start / 64, run.start % 64, (1u64 << run.len()) - 1);
+        f(word, bits << shift);
+        // What the shift has pushed out.
+        let above = bits >> 1 >> (63 - shift);
+        if above != 0 {
+            f(word + 1, above);
+        }
+    }
+    /// Adds a run of at most 63 units.
+    #[inline]
+    pub fn insert_all(&mut self, run: Range<usize>) {
+        UnitSet::words(run, |w, bits| self.0[w] |= bits);
+    }
+    /// Removes a run of at most 63 units.
+    #[inline]
+    pub fn remove_all(&mut self, run: Range<usize>) {
+        UnitSet::words(run, |w, bits| self.0[w] &= !bits);
+    }
+    /// True when it has a unit of a run of at most 63.
+    #[inline]
+    pub fn meets(&self, run: Range<usize>) -> bool {
+        let mut found = 0;
+        UnitSet::words(run, |w, bits| found |= self.0[w] & bits);
+        found != 0
+    }
     /// Adds a unit.
+    #[inline]
     pub fn insert(&mut self, u: usize) {
         self.0[u / 64] |= 1 << (u % 64);
     }
     /// Removes a unit.
+    #[inline]
     pub fn remove(&mut self, u: usize) {
         self.0[u / 64] &= !(1 << (u % 64));
     }
     /// True when the unit is in the set.
+    #[inline]
     pub fn contains(&self, u: usize) -> bool {
         self.0[u / 64] >> (u % 64) & 1 == 1
     }
@@ -77,17 +109,20 @@ impl Units {
         *self.base.last().unwrap_or(&0) as usize
     }
     /// Unit of dword 0 of a virtual register.
+    #[inline]
     pub fn base(&self, v: VReg) -> usize {
         self.base[v.0 as usize] as usize
     }
     /// Units of a part.
-    pub fn of_part(&self, p: Part) -> std::ops::Range<usize> {
+    #[inline]
+    pub fn of_part(&self, p: Part) -> Range<usize> {
         let b = self.base(p.reg) + p.first as usize;
         b..b + p.len as usize
     }
 }
 
 /// Calls `f` with every virtual register part that the instruction reads.
+#[inline]
 pub fn for_each_use(inst: &MInst, target: Target, mut f: impl FnMut(Part)) {
     // What [`MInst::uses`] gives, as loops: its chain of iterators here costs a compile 5% more instructions.
     for o in &inst.srcs {
@@ -106,6 +141,7 @@ pub fn for_each_use(inst: &MInst, target: Target, mut f: impl FnMut(Part)) {
 }
 
 /// Calls `f` with every virtual register part that the instruction writes.
+#[inline]
 pub fn for_each_def(inst: &MInst, mut f: impl FnMut(Part)) {
     for o in &inst.dsts {
         if let Opnd::V(p) = o {
@@ -114,13 +150,14 @@ pub fn for_each_def(inst: &MInst, mut f: impl FnMut(Part)) {
     }
 }
 
-/// A block's instructions in the order in which an iteration of its loop means them: by stage.
-fn in_order(insts: &[MInst]) -> Vec<&MInst> {
-    let mut all: Vec<&MInst> = insts.iter().collect();
-    if !all.is_sorted_by_key(|i| i.stage) {
-        all.sort_by_key(|i| i.stage);
+/// A block's instructions in the order in which an iteration of its loop means them, by stage, where that is not how they stand.
+fn in_order(insts: &[MInst]) -> Option<Vec<&MInst>> {
+    if insts.is_sorted_by_key(|i| i.stage) {
+        return None;
     }
-    all
+    let mut all: Vec<&MInst> = insts.iter().collect();
+    all.sort_by_key(|i| i.stage);
+    Some(all)
 }
 
 /// Positions at which a unit is live, ascending ranges `[start, end)`: most have one or two.
@@ -146,11 +183,13 @@ impl Liveness {
         let mut killed = Vec::with_capacity(f.blocks.len());
         for block in &f.blocks {
             let (mut up, mut kill) = (UnitSet::new(n), UnitSet::new(n));
-            for inst in in_order(&block.insts) {
+            let order = in_order(&block.insts);
+            for i in 0..block.insts.len() {
+                let inst = order.as_ref().map_or(&block.insts[i], |order| order[i]);
                 for_each_use(inst, f.target, |p| {
-                    units.of_part(p).filter(|&u| !kill.contains(u)).for_each(|u| up.insert(u));
+                    UnitSet::words(units.of_part(p), |w, bits| up.0[w] |= bits & !kill.0[w]);
                 });
-                for_each_def(inst, |p| units.of_part(p).for_each(|u| kill.insert(u)));
+                for_each_def(inst, |p| kill.insert_all(units.of_part(p)));
             }
             upward.push(up);
             killed.push(kill);

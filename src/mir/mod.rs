@@ -109,6 +109,7 @@ pub enum Opnd {
 
 impl Opnd {
     /// The virtual register part, if it is one.
+    #[inline]
     pub fn part(self) -> Option<Part> {
         match self {
             Opnd::V(p) => Some(p),
@@ -227,6 +228,7 @@ impl MInst {
         }
     }
     /// The target instruction; `None` for generic operations.
+    #[inline]
     pub fn op(&self) -> Option<Op> {
         match self.code {
             Code::Isa(op) => Some(op),
@@ -234,6 +236,7 @@ impl MInst {
         }
     }
     /// Table row on `target`.
+    #[inline]
     pub fn info(&self, target: Target) -> Option<&'static OpInfo> {
         self.op().and_then(|op| target.op(op))
     }
@@ -323,6 +326,7 @@ pub struct Function {
 
 impl Function {
     /// Info of a virtual register.
+    #[inline]
     pub fn vreg(&self, v: VReg) -> VRegInfo {
         self.vregs[v.0 as usize]
     }
@@ -349,7 +353,8 @@ impl Function {
         let mut out = SmallVec::new();
         let mut falls = b + 1 < self.blocks.len();
         out.extend(self.loops.iter().filter(|l| l.latch.0 as usize == b).map(|l| l.header.0 as usize));
-        for inst in &self.blocks[b].insts {
+        // What branches has no results.
+        for inst in self.blocks[b].insts.iter().filter(|i| i.dsts.is_empty()) {
             for s in &inst.srcs {
                 if let Opnd::Block(t) = s {
                     out.push(t.0 as usize);
@@ -360,7 +365,6 @@ impl Function {
             let flags = i.info(self.target).map_or(Flags(0), |x| x.flags);
             flags.has(Flags::TERMINATOR) && !flags.has(Flags::CONDITIONAL)
         };
-        // What branches has no results.
         falls &= !self.blocks[b].insts.iter().rev().any(|i| i.dsts.is_empty() && ends(i));
         if falls && !out.contains(&(b + 1)) {
             out.push(b + 1);

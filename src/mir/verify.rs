@@ -80,8 +80,8 @@ enum Fault {
     SlotWidth { slot: &'static str, dwords: u8, has: u8 },
 }
 
-/// Checks a function; `pass` names what produced it.
-pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
+/// Checks a function; `pass` names what produced it. What is live where comes of that.
+pub fn verify(f: &Function, pass: &'static str) -> Result<Liveness, VerifyError> {
     let fail = |b: usize, index: usize, what: Fault| VerifyError {
         kernel: f.name.clone(),
         pass,
@@ -138,14 +138,14 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         let v = (0..f.vregs.len() as u32).find(|v| live.units.of_part(f.whole(super::VReg(*v))).contains(&u));
         return Err(fail(0, 0, Fault::Undefined(v.unwrap_or(0))));
     }
-    Ok(())
+    Ok(live)
 }
 
 fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     for o in inst.dsts.iter().chain(&inst.srcs) {
         match *o {
             Opnd::V(p) => {
-                let info = f.vregs.get(p.reg.0 as usize).ok_or(Fault::NoRegister(p.reg.0))?;
+                let Some(info) = f.vregs.get(p.reg.0 as usize) else { return Err(Fault::NoRegister(p.reg.0)) };
                 if p.len == 0 || p.first + p.len > info.dwords {
                     return Err(Fault::Part { part: p, dwords: info.dwords });
                 }
@@ -173,7 +173,7 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     }
     let srcs = inst.srcs.iter().zip(info.srcs);
     // Beside a scalar address a vector one is an offset.
-    let is_offset = srcs.clone().any(|(o, s)| s.name == "saddr" && *o != Opnd::Off);
+    let is_offset = info.pipe == Pipe::Vmem && srcs.clone().any(|(o, s)| s.name == "saddr" && *o != Opnd::Off);
     let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
     for (o, slot, is_dst) in dsts.chain(srcs.map(|(o, s)| (o, s, false))) {
         let dwords = match is_offset && slot.name == "vaddr" {

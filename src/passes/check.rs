@@ -192,8 +192,8 @@ struct Stop {
 struct Original<'a> {
     f: &'a Function,
     units: Units,
-    /// Dwords that only ever hold one constant.
-    constants: BTreeMap<u32, u64>,
+    /// Of each dword the name of the one constant that it ever holds, or none.
+    constants: Vec<Name>,
     /// Those constants.
     values: Vec<u64>,
 }
@@ -203,10 +203,11 @@ struct Original<'a> {
 pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     let units = Units::of(before);
     let constants = constants(before, &units);
-    let mut values: Vec<u64> = constants.values().copied().collect();
+    let mut values: Vec<u64> = constants.iter().flatten().copied().collect();
     values.sort_unstable();
     values.dedup();
-    let original = Original { f: before, units, constants, values };
+    let mut original = Original { f: before, units, constants: Vec::new(), values };
+    original.constants = constants.iter().map(|v| v.map_or(NOTHING, |v| original.constant(v))).collect();
     let fail = |b: usize, index: usize, what: Difference| CheckError {
         kernel: before.name.clone(),
         block: before.blocks.get(b).map_or(String::new(), |b| b.name.clone()),
@@ -215,6 +216,11 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     };
     if before.blocks.len() != after.blocks.len() {
         return Err(fail(0, 0, Difference::Blocks));
+    }
+    for (b, block) in after.blocks.iter().enumerate() {
+        for (i, y) in block.insts.iter().enumerate() {
+            original.constraints(y).map_err(|what| fail(b, i, what))?;
+        }
     }
     let mut start = State::new(original.units.count());
     let frame = after.preloads.scratch;
@@ -258,22 +264,22 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Dwords whose only writer is a move of a constant.
-fn constants(f: &Function, units: &Units) -> BTreeMap<u32, u64> {
-    let mut writers: BTreeMap<u32, (u32, Option<u64>)> = BTreeMap::new();
+/// Of each dword the constant that it holds, where its only writer is a move of one.
+fn constants(f: &Function, units: &Units) -> Vec<Option<u64>> {
+    let mut constants = vec![None; units.count()];
+    let mut written = vec![false; units.count()];
+    // What is preloaded has been written before.
+    preloaded(f).iter().for_each(|(v, _)| written[units.of_part(f.whole(*v))].fill(true));
     for inst in f.blocks.iter().flat_map(|b| &b.insts) {
         let value = constant_of(inst);
-        for p in inst.dsts.iter().filter_map(|o| if let Opnd::V(p) = o { Some(*p) } else { None }) {
+        for p in inst.dsts.iter().filter_map(|o| o.part()) {
             for u in units.of_part(p) {
-                let w = writers.entry(u as u32).or_default();
-                w.0 += 1;
-                w.1 = value.filter(|_| p.len == 1);
+                let first = !std::mem::replace(&mut written[u], true);
+                constants[u] = value.filter(|_| first && p.len == 1);
             }
         }
     }
-    let given: Vec<u32> = preloaded(f).iter().flat_map(|(v, _)| units.of_part(f.whole(*v))).map(|u| u as u32).collect();
-    let single = writers.into_iter().filter(|(u, (n, _))| *n == 1 && !given.contains(u));
-    single.filter_map(|(u, (_, v))| Some((u, v?))).collect()
+    constants
 }
 
 /// The constant that a move writes.
@@ -312,7 +318,6 @@ impl Original<'_> {
                     },
                 }
             }
-            self.constraints(y).map_err(|e| stop(at, e))?;
         }
         match (at..xs.len()).find(|i| !dropped.contains(i) && !self.is_dropped(&xs[*i])) {
             Some(i) => Err(Stop { original: i, allocated: ys.len(), why: Difference::Missing(kept(&xs[i])) }),
@@ -332,7 +337,7 @@ impl Original<'_> {
     fn is_dropped(&self, x: &MInst) -> bool {
         let target = |o: &Opnd| if let Opnd::V(p) = o { Some(*p) } else { None };
         let Some(p) = x.dsts.first().and_then(target) else { return false };
-        constant_of(x).is_some() && self.units.of_part(p).all(|u| self.constants.contains_key(&(u as u32)))
+        constant_of(x).is_some() && self.units.of_part(p).all(|u| self.constants[u] != NOTHING)
     }
 
     /// Executes one instruction of the program on the abstract machine, if `y` is `x` with its operands in registers.
@@ -348,27 +353,22 @@ impl Original<'_> {
                 (a, b) => Err(Difference::Operand { before: a, after: b, inst: kept(y) }),
             }
         };
-        for (a, b) in x.uses(self.f.target).zip(y.uses(self.f.target)) {
+        let info = y.info(self.f.target);
+        let tied = |i: &usize| info.is_some_and(|x| x.dsts.get(*i).is_some_and(|s| s.read));
+        let tied = (0..x.dsts.len()).filter(tied).map(|i| (x.dsts[i], y.dsts[i]));
+        for (a, b) in x.srcs.iter().copied().zip(y.srcs.iter().copied()).chain(tied) {
             let Some((part, regs)) = paired(a, b)? else { continue };
-            for (u, r) in self.units.of_part(part).map(|u| u as u32).zip(regs.iter()) {
-                match state.get(Place::Reg(r)) {
-                    Some(held) if held == u || self.is_constant(u, held) => {}
-                    Some(held) => {
-                        return Err(Difference::Value {
-                            register: r,
-                            dword: u,
-                            of: a,
-                            held: Some(held),
-                            inst: kept(y),
-                        });
-                    }
-                    None => {
-                        return Err(Difference::Value { register: r, dword: u, of: a, held: None, inst: kept(y) });
-                    }
+            let first = self.units.of_part(part).start as u32;
+            for i in 0..u16::from(regs.dwords) {
+                let (u, r) = (first + u32::from(i), regs.first.offset(i));
+                let held = state.get(Place::Reg(r));
+                if held != Some(u) && !held.is_some_and(|h| self.is_constant(u, h)) {
+                    return Err(Difference::Value { register: r, dword: u, of: a, held, inst: kept(y) });
                 }
             }
         }
         self.apart(x, y)?;
+        let implied = info.map_or(&[][..], |i| i.writes);
         let mut written: SmallVec<[(u32, Reg); 8]> = SmallVec::new();
         for (a, b) in x.dsts.iter().zip(&y.dsts) {
             if let Some((part, regs)) = paired(*a, *b)? {
@@ -385,7 +385,7 @@ impl Original<'_> {
             r.iter().for_each(|r| state.overwrite(r));
         }
         written.iter().for_each(|w| state.expire(w.0));
-        y.info(self.f.target).map_or(&[][..], |i| i.writes).iter().for_each(|r| state.overwrite(*r));
+        implied.iter().for_each(|r| state.overwrite(*r));
         for (u, r) in written {
             state.put(Place::Reg(r), self.name(u));
         }
@@ -399,12 +399,15 @@ impl Original<'_> {
 
     /// What a place that holds a dword holds: of a dword that only ever holds one constant, that.
     fn name(&self, unit: u32) -> Name {
-        self.constants.get(&unit).map_or(unit, |v| self.constant(*v))
+        match self.constants[unit as usize] {
+            NOTHING => unit,
+            constant => constant,
+        }
     }
 
     /// The dword only ever holds the constant of this name.
     fn is_constant(&self, unit: u32, name: Name) -> bool {
-        self.constants.get(&unit).is_some_and(|v| self.constant(*v) == name)
+        name != NOTHING && self.constants[unit as usize] == name
     }
 
     /// Executes an instruction that only moves a value.

@@ -6,6 +6,7 @@
 
 use crate::mir::{BlockId, Function, MInst, Opnd, Part};
 use barewave_isa::{Inst, Operand, Regs, op};
+use smallvec::SmallVec;
 
 /// An instruction that cannot be encoded: a defect of an earlier pass.
 #[derive(Debug, thiserror::Error)]
@@ -47,14 +48,15 @@ pub(super) fn lower_with(
         Opnd::Block(b) => Some(Operand::Imm(distance(b) as u64)),
         Opnd::V(p) => place(p).map(Operand::Regs),
     };
-    let mut inst = Inst { mods: i.mods.clone(), ..Inst::new(i.op()?, &[], &[]) };
+    let op = i.op()?;
+    let (mut dsts, mut srcs) = (SmallVec::new(), SmallVec::new());
     for o in &i.dsts {
-        inst.dsts.push(operand(o)?);
+        dsts.push(operand(o)?);
     }
     for o in &i.srcs {
-        inst.srcs.push(operand(o)?);
+        srcs.push(operand(o)?);
     }
-    Some(inst)
+    Some(Inst { op, dsts, srcs, mods: i.mods.clone() })
 }
 
 /// Encodes a function whose operands are physical.
@@ -76,7 +78,7 @@ fn lay_out(f: &Function) -> Result<(Emitted, Option<usize>), EmitError> {
         inst: format!("{inst:?}"),
         why,
     };
-    let mut out = Emitted::default();
+    let mut out = Emitted { code: Vec::with_capacity(8 * f.inst_count()), ..Emitted::default() };
     let mut fixups: Vec<(usize, usize, usize)> = Vec::new();
     for (b, block) in f.blocks.iter().enumerate() {
         out.blocks.push(out.code.len() as u32);

@@ -17,6 +17,7 @@ use super::forward::forward;
 use super::still_read::still_read;
 use crate::mir::{Function, MInst};
 use barewave_isa::{AluWaits, Between, Distance, Fix, HazardInst, Inst, Operand, ScalarHistory, Target, op};
+use smallvec::{SmallVec, smallvec};
 
 /// Largest number that one `s_nop` can wait for on every target.
 const NOP_STATES: u32 = 8;
@@ -115,8 +116,8 @@ impl Code {
         }
         let mut worst = 0;
         // (block, number of its instructions that precede, states passed, what lies between)
-        let mut paths = vec![(b, i, 0, Between::default())];
-        let mut seen: Vec<(usize, u32, Between)> = Vec::new();
+        let mut paths: SmallVec<[_; 4]> = smallvec![(b, i, 0, Between::default())];
+        let mut seen: SmallVec<[(usize, u32, Between); 4]> = SmallVec::new();
         while let Some((b, before, mut passed, mut between)) = paths.pop() {
             for producer in self.blocks[b][..before].iter().rev() {
                 let need = u32::from(consumer.states_after(producer, between));
@@ -145,8 +146,8 @@ impl Code {
         if self.farthest == 0 || !consumer.may_need_fix() {
             return None;
         }
-        let mut paths = vec![(b, i, Distance::default())];
-        let mut seen: Vec<(usize, Distance)> = Vec::new();
+        let mut paths: SmallVec<[_; 4]> = smallvec![(b, i, Distance::default())];
+        let mut seen: SmallVec<[(usize, Distance); 4]> = SmallVec::new();
         while let Some((b, before, mut distance)) = paths.pop() {
             let mut more = true;
             for producer in self.blocks[b][..before].iter().rev() {

@@ -85,9 +85,10 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     after(&f, "pipeline")?;
     let pinned = constraints::Pinned::of(&f);
     let wanted = timed!("schedule", schedule::schedule(&mut f, most.min(addressable), reach))?;
-    after(&f, "schedule")?;
+    dump(&f, "schedule");
+    let live = verify(&f, "schedule")?;
     let before = f.clone();
-    let allocation = timed!("regalloc", regalloc::allocate(&mut f, regalloc::Goal { wanted, most }))?;
+    let allocation = timed!("regalloc", regalloc::allocate(&mut f, live, regalloc::Goal { wanted, most }))?;
     regalloc::rewrite(&mut f, &allocation);
     timed!("check", check::check(&before, &f)).map_err(Box::new)?;
     constraints::check(&f, "regalloc")?;
@@ -128,10 +129,10 @@ fn waves_within_reach(f: &Function) -> u32 {
     f.target.occupancy(&light).waves_per_simd.max(1)
 }
 
-/// What a pass left is verified where somebody looks at passes, which names the one that is wrong; otherwise what the last of them left.
+/// What a pass left is verified where somebody looks at passes, which names the one that is wrong; what the last of them left always is.
 fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
     dump(f, pass);
-    if pass == "schedule" || dumped().is_ok_and(|some| !some.is_empty()) {
+    if dumped().is_ok_and(|some| !some.is_empty()) {
         verify(f, pass)?;
     }
     Ok(())

@@ -10,8 +10,7 @@
 
 use super::emit::lower_inst;
 use crate::mir::{Function, MInst, Opnd, Order};
-use barewave_isa::{Flags, Op, Pairing, Reg, RegFile, Regs, Target, pairing};
-use rustc_hash::{FxHashMap, FxHashSet};
+use barewave_isa::{Flags, Op, Pairing, RegFile, Regs, Target, pairing};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
@@ -26,75 +25,107 @@ pub fn pair(f: &mut Function) {
     let target = f.target;
     for block in &mut f.blocks {
         let window = if block.order == Order::Fixed { 1 } else { WINDOW };
-        let mut paired = Vec::with_capacity(block.insts.len());
-        let mut left: Vec<Option<MInst>> = std::mem::take(&mut block.insts).into_iter().map(Some).collect();
-        let touches: Vec<Touched> = left.iter().flatten().map(|i| Touched::of(target, i)).collect();
-        for i in 0..left.len() {
-            let Some(first) = left[i].take() else { continue };
-            let found = partner(target, &left, &touches, (i, &first), window);
-            paired.push(match found {
-                Some((k, both)) => {
-                    left[k] = None;
-                    both
-                }
-                None => first,
-            });
+        let insts = &mut block.insts;
+        let touches: Vec<Touched> = insts.iter().map(|i| Touched::of(target, i)).collect();
+        // What has joined an instruction before it.
+        let mut gone = vec![false; insts.len()];
+        for i in 0..insts.len() {
+            if !gone[i]
+                && let Some((k, both)) = partner(target, insts, &gone, &touches, i, window)
+            {
+                insts[i] = both;
+                gone[k] = true;
+            }
         }
-        block.insts = paired;
+        let mut gone = gone.into_iter();
+        insts.retain(|_| !gone.next().unwrap_or(false));
     }
 }
 
 /// Two instructions that would be a pair if only their registers lay in other banks.
 pub(super) fn could_be(target: Target, a: &MInst, b: &MInst) -> bool {
     let plain = a.mods.is_empty() && b.mods.is_empty();
-    let (Some(x), Some(y)) = (a.op(), b.op()) else { return false };
-    let both = |x, y| pairs().both.get(&(x, y)).is_some_and(|op| target.has(*op));
-    plain && pairs().halves.contains(&x) && (both(x, y) || both(y, x))
+    let both = |x, y| pairs().of(x, y).is_some_and(|op| target.has(op));
+    plain && (both(a, b) || both(b, a))
 }
 
 /// The target has pairs at all.
 pub(super) fn has_pairs(target: Target) -> bool {
-    target.info().wave_size == 32 && pairs().both.values().any(|op| target.has(*op))
+    target.info().wave_size == 32 && pairs().both.iter().flatten().any(|op| target.has(*op))
 }
 
 /// All pairs of any target.
 struct Pairs {
-    /// By their halves.
-    both: FxHashMap<(Op, Op), Op>,
-    /// What is a half of some.
-    halves: FxHashSet<Op>,
+    /// Number of each operation that is a half of some, from 1 on; 0 for others.
+    halves: Vec<u8>,
+    /// By the numbers of their halves: a row for each first one.
+    both: Vec<Option<Op>>,
+    row: usize,
+}
+
+impl Pairs {
+    /// The number of what an instruction does among the halves.
+    #[inline]
+    fn half(&self, i: &MInst) -> Option<usize> {
+        let n = self.halves.get(usize::from(i.op()?.0))?;
+        (*n > 0).then_some(usize::from(*n))
+    }
+
+    /// The pair of two.
+    #[inline]
+    fn of(&self, a: &MInst, b: &MInst) -> Option<Op> {
+        self.both[self.half(a)? * self.row + self.half(b)?]
+    }
 }
 
 fn pairs() -> &'static Pairs {
     static PAIRS: OnceLock<Pairs> = OnceLock::new();
     PAIRS.get_or_init(|| {
         let all = (0..Op::COUNT as u16).map(Op);
-        let both: FxHashMap<(Op, Op), Op> = all.filter_map(|op| Some((op.dual_parts()?, op))).collect();
-        let halves = both.keys().flat_map(|k| [k.0, k.1]).collect();
-        Pairs { both, halves }
+        let all: Vec<((Op, Op), Op)> = all.filter_map(|op| Some((op.dual_parts()?, op))).collect();
+        let (mut halves, mut row) = (vec![0u8; Op::COUNT], 1);
+        for half in all.iter().flat_map(|((a, b), _)| [a, b]).map(|half| usize::from(half.0)) {
+            if halves[half] == 0 {
+                halves[half] = row as u8;
+                row += 1;
+            }
+        }
+        let mut both = vec![None; row * row];
+        for ((a, b), pair) in all {
+            let [a, b] = [a, b].map(|half| usize::from(halves[usize::from(half.0)]));
+            both[a * row + b] = Some(pair);
+        }
+        Pairs { halves, both, row }
     })
 }
 
 /// What an instruction reads and writes.
 struct Touched {
-    reads: SmallVec<[Regs; 4]>,
-    writes: SmallVec<[Regs; 2]>,
+    reads: SmallVec<[Regs; 8]>,
+    writes: SmallVec<[Regs; 4]>,
     /// Nothing passes it.
     stays: bool,
 }
 
 impl Touched {
     fn of(target: Target, inst: &MInst) -> Touched {
-        let regs = |o: Opnd| if let Opnd::P(r) = o { Some(r) } else { None };
-        let mut t = Touched {
-            reads: inst.uses(target).filter_map(regs).collect(),
-            writes: inst.dsts.iter().copied().filter_map(regs).collect(),
-            stays: true,
-        };
-        if let Some(info) = inst.info(target) {
-            let one = |r: &Reg| Regs::new(*r, 1);
-            t.reads.extend(info.reads.iter().map(one));
-            t.writes.extend(info.writes.iter().map(one));
+        let info = inst.info(target);
+        let mut t = Touched { reads: SmallVec::new(), writes: SmallVec::new(), stays: true };
+        for o in &inst.srcs {
+            if let Opnd::P(r) = *o {
+                t.reads.push(r);
+            }
+        }
+        for (i, o) in inst.dsts.iter().enumerate() {
+            let Opnd::P(r) = *o else { continue };
+            t.writes.push(r);
+            if info.is_some_and(|x| x.dsts.get(i).is_some_and(|s| s.read)) {
+                t.reads.push(r);
+            }
+        }
+        if let Some(info) = info {
+            info.reads.iter().for_each(|r| t.reads.push(Regs::new(*r, 1)));
+            info.writes.iter().for_each(|r| t.writes.push(Regs::new(*r, 1)));
             let odd = Flags::SIDE_EFFECTS.0 | Flags::BRANCH.0 | Flags::BARRIER.0 | Flags::TERMINATOR.0;
             t.stays = info.flags.0 & odd != 0;
         }
@@ -119,18 +150,21 @@ impl Touched {
 /// The nearest instruction behind the `i`-th that it makes a pair with, and the pair.
 fn partner(
     target: Target,
-    left: &[Option<MInst>],
+    insts: &[MInst],
+    gone: &[bool],
     touches: &[Touched],
-    (i, first): (usize, &MInst),
+    i: usize,
     window: usize,
 ) -> Option<(usize, MInst)> {
-    if !first.mods.is_empty() || !first.op().is_some_and(|op| pairs().halves.contains(&op)) {
+    let (pairs, first) = (pairs(), &insts[i]);
+    if !first.mods.is_empty() || pairs.half(first).is_none() {
         return None;
     }
     let mut between: SmallVec<[usize; 8]> = SmallVec::new();
-    for k in (i + 1..left.len()).filter(|&k| left[k].is_some()).take(window) {
-        let second = left[k].as_ref()?;
-        if touches[k].joins(&touches[i])
+    for k in (i + 1..insts.len()).filter(|&k| !gone[k]).take(window) {
+        let second = &insts[k];
+        if (pairs.of(first, second).is_some() || pairs.of(second, first).is_some())
+            && touches[k].joins(&touches[i])
             && between.iter().all(|&b| touches[k].passes(&touches[b]))
             && let Some(both) = joined(target, first, second)
         {
@@ -151,12 +185,13 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
         return None;
     }
     let group = a.group.max(b.group);
-    for (x, y) in [(a, b), (b, a)] {
-        let Some(&op) = pairs().both.get(&(x.op()?, y.op()?)).filter(|op| target.has(**op)) else { continue };
+    let [of_a, of_b] = [a, b].map(|i| [false, true].map(|swap| read(target, i, swap)));
+    for (x, of_x, y, of_y) in [(a, of_a, b, of_b), (b, of_b, a, of_a)] {
+        let Some(op) = pairs().of(x, y).filter(|op| target.has(*op)) else { continue };
         let ([Opnd::P(dx)], [Opnd::P(dy)]) = (&x.dsts[..], &y.dsts[..]) else { continue };
         let all = of_vectors(x) && of_vectors(y);
         for (swap_x, swap_y) in [(false, false), (true, false), (false, true), (true, true)] {
-            let (Some(rx), Some(ry)) = (read(target, x, swap_x), read(target, y, swap_y)) else { continue };
+            let (Some(rx), Some(ry)) = (of_x[usize::from(swap_x)], of_y[usize::from(swap_y)]) else { continue };
             let quick = pairing(target, op, [*dx, *dy], [rx, ry], all);
             if quick == Pairing::No {
                 continue;

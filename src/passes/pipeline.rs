@@ -23,12 +23,13 @@
 use super::alternate::alternate;
 use super::late_sums::set_late;
 use super::schedule;
-use crate::mir::liveness::{Liveness, for_each_def};
+use crate::mir::liveness::{Liveness, Units, for_each_def};
 use crate::mir::{
     Block, BlockId, Constraint, Function, Group, Lds, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg,
 };
 use barewave_isa::{Pipe, op};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stages that an author stated and that cannot be.
@@ -143,8 +144,8 @@ struct Body {
     insts: Vec<MInst>,
     stages: Vec<u8>,
     edges: Vec<Edge>,
-    /// Registers that only one iteration uses: they may be renamed.
-    local: BTreeSet<VReg>,
+    /// Of each virtual register: only one iteration uses it, so it may be renamed.
+    local: Vec<bool>,
     /// Rounds keep the order in which the instructions stand.
     fixed: bool,
 }
@@ -160,7 +161,7 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     };
     let last = body.stages.iter().copied().max().unwrap_or(0) as u32;
     let turns = body.turns();
-    let copies = turns.values().copied().max().unwrap_or(1);
+    let copies = turns.iter().copied().max().unwrap_or(1);
     // Rounds run stage 0 of iteration n; the loop itself has the full ones.
     let first_full = last;
     let end = l.trips().map(|trips| if l.overrun { trips + last } else { trips });
@@ -180,7 +181,7 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
         f.blocks[at].insts = body.insts;
         return Ok(());
     }
-    let mut rename = Renamer { f, body: &body, counter: l.counter, turns: &turns, copies, made: BTreeMap::new() };
+    let mut rename = Renamer { f, body: &body, counter: l.counter, turns: &turns, copies, made: FxHashMap::default() };
     let (mut prologue, mut epilogue, mut steady) = (constants, Vec::new(), Vec::new());
     for n in 0..first_full + rest {
         rename.round(n as i64, Some((0, u32::MAX)), Counter::Known(l.step), Groups::Dropped, &mut prologue);
@@ -260,10 +261,13 @@ pub(super) fn put_blocks(f: &mut Function, at: usize, blocks: Vec<Block>) {
 }
 
 /// What touches a place stands together, in the same order. Dwords of registers, which are most, are counted instead of compared.
-fn by_place(f: &Function, touched: Vec<schedule::Touch>) -> Vec<schedule::Touch> {
-    let register = |t: &schedule::Touch| t.place.register().map_or(f.vregs.len(), |v| v.0 as usize);
-    let mut ends = vec![0; f.vregs.len() + 1];
-    touched.iter().for_each(|t| ends[register(t)] += 1);
+fn by_place(units: &Units, touched: Vec<schedule::Touch>) -> Vec<schedule::Touch> {
+    let unit = |t: &schedule::Touch| match t.place {
+        schedule::Place::Dword(v, i) => units.base(VReg(v)) + usize::from(i),
+        _ => units.count(),
+    };
+    let mut ends = vec![0; units.count() + 1];
+    touched.iter().for_each(|t| ends[unit(t)] += 1);
     let mut end = 0;
     for n in &mut ends {
         end += *n;
@@ -271,13 +275,13 @@ fn by_place(f: &Function, touched: Vec<schedule::Touch>) -> Vec<schedule::Touch>
     }
     let mut out = touched.clone();
     for t in touched.into_iter().rev() {
-        let end = &mut ends[register(&t)];
+        let end = &mut ends[unit(&t)];
         *end -= 1;
         out[*end] = t;
     }
-    for list in out.chunk_by_mut(|a, b| register(a) == register(b)) {
-        list.sort_by_key(|t| t.place);
-    }
+    // Now that is where each begins.
+    let others = ends.last().copied().unwrap_or(0);
+    out[others..].sort_by_key(|t| t.place);
     out
 }
 
@@ -298,9 +302,7 @@ fn take_constants(f: &mut Function, at: usize) -> Vec<MInst> {
             && i.op() != Some(op::V_ACCVGPR_WRITE_B32)
             && i.dsts.iter().all(|o| o.part().is_some_and(|d| defs[d.reg.0 as usize] == 1))
     };
-    let (out, rest): (Vec<MInst>, Vec<MInst>) =
-        std::mem::take(&mut f.blocks[at].insts).into_iter().partition(|i| constant(i));
-    f.blocks[at].insts = rest;
+    let out: Vec<MInst> = f.blocks[at].insts.extract_if(.., |i| constant(i)).collect();
     out.into_iter().map(|i| MInst { stage: 0, group: Group::default(), ..i }).collect()
 }
 
@@ -315,18 +317,14 @@ impl Body {
             units.clone().any(|u| live.live_in[at].contains(u))
                 || after.is_some_and(|s| units.clone().any(|u| s.contains(u)))
         };
-        let mut local = BTreeSet::new();
+        let mut local = vec![false; f.vregs.len()];
         for inst in &insts {
-            for_each_def(inst, |p| {
-                if !outside(p.reg) {
-                    local.insert(p.reg);
-                }
-            });
+            for_each_def(inst, |p| local[p.reg.0 as usize] = !outside(p.reg));
         }
         let stages: Vec<u8> = insts.iter().map(|i| i.stage).collect();
         let fixed = f.blocks[at].order == Order::Fixed;
         let mut body = Body { insts, stages, edges: Vec::new(), local, fixed };
-        body.find_edges(f);
+        body.find_edges(f, &live.units);
         body
     }
 
@@ -338,11 +336,11 @@ impl Body {
     }
 
     /// All pairs that touch the same place, at least one writing: within an iteration, and with the next one.
-    fn find_edges(&mut self, f: &Function) {
+    fn find_edges(&mut self, f: &Function, units: &Units) {
         let order = self.sequence();
-        let local = |p: &schedule::Place| p.register().is_some_and(|v| self.local.contains(&v));
-        let touched = by_place(f, schedule::touches(f, &self.insts, &order));
-        let mut edges = Vec::new();
+        let local = |p: &schedule::Place| p.register().is_some_and(|v| self.local[v.0 as usize]);
+        let touched = by_place(units, schedule::touches(f, &self.insts, &order));
+        let mut edges = Vec::with_capacity(2 * touched.len());
         let same = |a: &schedule::Touch, b: &schedule::Touch| a.place == b.place;
         for list in touched.chunk_by(same) {
             let place = &list[0].place;
@@ -473,27 +471,23 @@ impl Body {
 
     /// Registers that each renamed value needs in turn: rounds from its first write to its last use; one more where the younger
     /// iteration's write stands before the older one's use in the round.
-    fn turns(&self) -> FxHashMap<VReg, u32> {
-        let mut touched: FxHashMap<VReg, (Vec<usize>, Vec<usize>)> =
-            self.local.iter().map(|v| (*v, Default::default())).collect();
+    fn turns(&self) -> Vec<u32> {
+        let local = |o: &Opnd| o.part().map(|p| p.reg.0 as usize).filter(|v| self.local[*v]);
+        let mut defs: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new(); self.local.len()];
         for (i, inst) in self.insts.iter().enumerate() {
-            for p in inst.dsts.iter().filter_map(|o| o.part()) {
-                touched.entry(p.reg).and_modify(|t| t.0.push(i));
-            }
-            for p in inst.srcs.iter().filter_map(|o| o.part()) {
-                touched.entry(p.reg).and_modify(|t| t.1.push(i));
+            inst.dsts.iter().filter_map(local).for_each(|v| defs[v].push(i as u32));
+        }
+        let mut turns = vec![1; self.local.len()];
+        for (u, inst) in self.insts.iter().enumerate() {
+            for v in inst.srcs.iter().filter_map(local) {
+                for d in defs[v].iter().map(|d| *d as usize) {
+                    let rounds = u32::from(self.stages[u].saturating_sub(self.stages[d]));
+                    // In falling order of stages a use of a later stage stands first; in a fixed order the text says.
+                    turns[v] = turns[v].max(rounds + u32::from(rounds > 0 && self.fixed_order_puts(d, u)));
+                }
             }
         }
-        let copies = |(defs, uses): (Vec<usize>, Vec<usize>)| {
-            let pairs = uses.iter().flat_map(|u| defs.iter().map(move |d| (*d, *u)));
-            let each = pairs.map(|(d, u)| {
-                let rounds = u32::from(self.stages[u].saturating_sub(self.stages[d]));
-                // In falling order of stages a use of a later stage stands first; in a fixed order the text says.
-                rounds + u32::from(rounds > 0 && self.fixed_order_puts(d, u))
-            });
-            each.max().unwrap_or(1).max(1)
-        };
-        touched.into_iter().map(|(v, t)| (v, copies(t))).collect()
+        turns
     }
 
     /// In a round, `d` stands before `u` although it belongs to a younger iteration.
@@ -547,10 +541,11 @@ struct Renamer<'a> {
     f: &'a mut Function,
     body: &'a Body,
     counter: VReg,
-    turns: &'a FxHashMap<VReg, u32>,
+    /// Of each virtual register of the body how many take turns.
+    turns: &'a [u32],
     copies: u32,
     /// Registers of values that take turns.
-    made: BTreeMap<(VReg, u32), VReg>,
+    made: FxHashMap<(VReg, u32), VReg>,
 }
 
 impl Renamer<'_> {
@@ -584,10 +579,9 @@ impl Renamer<'_> {
             inst.note.stage = stage + 1;
             for o in inst.dsts.iter_mut().chain(&mut inst.srcs) {
                 if let Opnd::V(p) = *o {
-                    *o = match values.get(&stage) {
-                        Some(value) if p.reg == self.counter => *value,
-                        _ => Opnd::V(Part { reg: self.turn(p.reg, copy), ..p }),
-                    };
+                    let counted = if p.reg == self.counter { values.get(&stage) } else { None };
+                    let other = || Opnd::V(Part { reg: self.turn(p.reg, copy), ..p });
+                    *o = counted.copied().unwrap_or_else(other);
                 }
             }
             out.push(inst);
@@ -611,7 +605,7 @@ impl Renamer<'_> {
 
     /// The register of a value in an iteration's turn.
     fn turn(&mut self, v: VReg, copy: u32) -> VReg {
-        if copy == 0 || self.turns.get(&v).is_none_or(|n| *n == 1) {
+        if copy == 0 || self.turns.get(v.0 as usize).is_none_or(|n| *n == 1) {
             return v;
         }
         let f = &mut *self.f;

@@ -18,7 +18,7 @@
 //! [`Target::vgpr_steps`]: barewave_isa::Target::vgpr_steps
 
 use super::constraints::{self, Broken};
-use crate::mir::liveness::{Liveness, UnitSet, for_each_def, for_each_use};
+use crate::mir::liveness::{Liveness, UnitSet, Units, for_each_def, for_each_use};
 use crate::mir::{Function, Lds, MInst, Memory, Opnd, Order, Part, RegClass, Space, VReg};
 use barewave_isa::{Flags, Pipe, Reg};
 use rustc_hash::FxHashMap;
@@ -34,13 +34,14 @@ pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> Result<u32, Broken
     let goal = next_step(f, pressure(f, &live, &files), reach).min(budget);
     // Tuples leave gaps; scalars have no steps to aim at.
     let goals = [goal as i64, f.target.info().max_sgprs as i64 - 8];
+    let mut places = Places::new(&live.units);
     for b in 0..f.blocks.len() {
         let constrained = !f.blocks[b].constraints.is_empty();
         if f.blocks[b].order == Order::Fixed || f.blocks[b].insts.len() < if constrained { 2 } else { 3 } {
             continue;
         }
         let stated = constraints::edges(&f.blocks[b]);
-        let Some(graph) = Graph::of(f, &f.blocks[b].insts, &stated) else {
+        let Some(graph) = Graph::of(f, &f.blocks[b].insts, &stated, &mut places) else {
             return Err(constraints::impossible(f, &f.blocks[b]));
         };
         // The order that the block came in stays within the goal; constraints may ask for another.
@@ -177,8 +178,8 @@ pub(super) fn touches(f: &Function, insts: &[MInst], order: &[usize]) -> Vec<Tou
         Space { lds: Lds::Part { buffer, .. }, memory } => Space { lds: Lds::Part { buffer, phase: 0 }, memory },
         space => space,
     };
-    let named = Named::of(insts.iter().map(merged));
-    let mut touches = Vec::with_capacity(4 * insts.len());
+    let named = Named::of(f, insts, merged);
+    let mut touches = Vec::with_capacity(6 * insts.len());
     let mut a = Accesses::default();
     for &inst in order {
         a.fill(f, &insts[inst], merged(&insts[inst]), &named);
@@ -188,34 +189,67 @@ pub(super) fn touches(f: &Function, insts: &[MInst], order: &[usize]) -> Vec<Tou
     touches
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Access {
     writer: Option<usize>,
     readers: SmallVec<[usize; 4]>,
 }
 
+/// Who touched each place of a block last. Dwords of virtual registers, which are most places, have a table that serves
+/// one block after the other.
+struct Places {
+    units: Units,
+    dwords: Vec<Access>,
+    /// Units of the table that are in use.
+    used: Vec<usize>,
+    others: FxHashMap<Place, Access>,
+}
+
+impl Places {
+    fn new(units: &Units) -> Places {
+        let dwords = vec![Access::default(); units.count()];
+        Places { units: units.clone(), dwords, used: Vec::new(), others: FxHashMap::default() }
+    }
+
+    fn at(&mut self, p: Place) -> &mut Access {
+        let Place::Dword(v, i) = p else { return self.others.entry(p).or_default() };
+        let unit = self.units.base(VReg(v)) + usize::from(i);
+        let access = &mut self.dwords[unit];
+        if access.writer.is_none() && access.readers.is_empty() {
+            self.used.push(unit);
+        }
+        access
+    }
+
+    /// Nothing was touched.
+    fn clear(&mut self) {
+        self.used.drain(..).for_each(|u| self.dwords[u] = Access::default());
+        self.others.clear();
+    }
+}
+
 impl Graph {
     /// The graph of dependences and of these other pairs; `None` where they form a circle.
-    fn of(f: &Function, insts: &[MInst], stated: &[(usize, usize)]) -> Option<Graph> {
+    fn of(f: &Function, insts: &[MInst], stated: &[(usize, usize)], places: &mut Places) -> Option<Graph> {
+        places.clear();
         let n = insts.len();
         let mut g =
             Graph { out: vec![SmallVec::new(); n], incoming: vec![0; n], order: Vec::new(), height: vec![0; n] };
-        let named = Named::of(insts.iter().map(|i| i.space));
+        let named = Named::of(f, insts, |i| i.space);
         let mut a = Accesses::default();
-        let mut places: FxHashMap<Place, Access> = FxHashMap::default();
         let mut before: Vec<(usize, u32)> = Vec::new();
         for (i, inst) in insts.iter().enumerate() {
             before.clear();
             a.fill(f, inst, inst.space, &named);
             for p in &a.reads {
-                let a = places.entry(*p).or_default();
+                let a = places.at(*p);
                 if let Some(w) = a.writer {
                     before.push((w, latency(f, &insts[w], *p)));
                 }
                 a.readers.push(i);
             }
             for p in &a.writes {
-                let a = places.entry(*p).or_default();
+                let a = places.at(*p);
                 if let Some(w) = a.writer {
                     before.push((w, 1));
                 }
@@ -288,20 +322,38 @@ pub(super) fn latency(f: &Function, producer: &MInst, place: Place) -> u32 {
 struct Named {
     lds: Vec<Lds>,
     memory: Vec<Memory>,
+    /// Fixed registers that some instruction writes. What reads others (EXEC, MODE) depends on nothing in the block.
+    written: SmallVec<[Reg; 8]>,
 }
 
 impl Named {
-    fn of(spaces: impl Iterator<Item = Space>) -> Named {
-        let (mut lds, mut memory) = (vec![Lds::Any], vec![Memory::Any]);
-        for space in spaces {
-            lds.push(space.lds);
-            memory.push(space.memory);
+    fn of(f: &Function, insts: &[MInst], space: impl Fn(&MInst) -> Space) -> Named {
+        let (mut lds, mut memory, mut written) = (vec![Lds::Any], vec![Memory::Any], SmallVec::new());
+        for inst in insts {
+            let space = space(inst);
+            if space.lds != Lds::Any {
+                lds.push(space.lds);
+            }
+            if space.memory != Memory::Any {
+                memory.push(space.memory);
+            }
+            let mut writes = |r: Reg| {
+                if !written.contains(&r) {
+                    written.push(r);
+                }
+            };
+            for o in &inst.dsts {
+                if let Opnd::P(r) = o {
+                    r.iter().for_each(&mut writes);
+                }
+            }
+            inst.info(f.target).map_or(&[][..], |x| x.writes).iter().copied().for_each(writes);
         }
         lds.sort_unstable();
         lds.dedup();
         memory.sort_unstable();
         memory.dedup();
-        Named { lds, memory }
+        Named { lds, memory, written }
     }
     fn lds(&self, l: Lds) -> &[Lds] {
         match self.lds.binary_search(&l) {
@@ -331,18 +383,18 @@ impl Accesses {
         reads.clear();
         writes.clear();
         let dwords = |p: Part| (p.first..p.first + p.len).map(move |i| Place::Dword(p.reg.0, i));
-        for_each_use(inst, f.target, |p| reads.extend(dwords(p)));
-        for_each_def(inst, |p| writes.extend(dwords(p)));
-        for (list, out) in [(&inst.srcs[..], &mut *reads), (&inst.dsts[..], &mut *writes)] {
+        for_each_use(inst, f.target, |p| dwords(p).for_each(|d| reads.push(d)));
+        for_each_def(inst, |p| dwords(p).for_each(|d| writes.push(d)));
+        let written = |r: &Reg| named.written.contains(r);
+        for (list, out, reads) in [(&inst.srcs[..], &mut *reads, true), (&inst.dsts[..], &mut *writes, false)] {
             for o in list {
                 if let Opnd::P(r) = o {
-                    out.extend(r.iter().map(Place::Fixed));
+                    out.extend(r.iter().filter(|r| !reads || written(r)).map(Place::Fixed));
                 }
             }
         }
         if let Some(info) = inst.info(f.target) {
-            // EXEC and MODE are read by everything; only writers of them order anything.
-            reads.extend(info.reads.iter().map(|r| Place::Fixed(*r)));
+            reads.extend(info.reads.iter().filter(|r| written(r)).map(|r| Place::Fixed(*r)));
             writes.extend(info.writes.iter().map(|r| Place::Fixed(*r)));
             let store = info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
             let lds = named.lds(space.lds).iter().map(|l| Place::Lds(*l));
@@ -352,7 +404,7 @@ impl Accesses {
                 Pipe::Lds => reads.extend(lds),
                 Pipe::Vmem if inst.loads_to_lds(f.target) => {
                     // M0 has the address in LDS.
-                    reads.push(Place::Fixed(Reg::M0));
+                    reads.extend(Some(Reg::M0).filter(written).map(Place::Fixed));
                     reads.extend(memory);
                     writes.extend(lds);
                 }

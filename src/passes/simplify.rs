@@ -15,26 +15,16 @@ use smallvec::SmallVec;
 
 /// Simplifies a function of target instructions over virtual registers.
 pub fn simplify(f: &mut Function) {
-    let defs = count(f, for_each_def_of);
+    let mut defs = vec![0; f.vregs.len()];
+    count(f, &mut defs, |i, n| for_each_def(i, |p| n[p.reg.0 as usize] += 1));
     common_subexpressions(f, &defs);
     sink_copies(f);
     remove_dead(f);
 }
 
-fn for_each_def_of(_: &Function, i: &MInst, g: &mut dyn FnMut(Part)) {
-    for_each_def(i, g);
-}
-
-fn for_each_use_of(f: &Function, i: &MInst, g: &mut dyn FnMut(Part)) {
-    for_each_use(i, f.target, g);
-}
-
-/// How often each virtual register is touched.
-fn count(f: &Function, visit: fn(&Function, &MInst, &mut dyn FnMut(Part))) -> Vec<u32> {
-    let mut n = vec![0; f.vregs.len()];
-    for inst in f.blocks.iter().flat_map(|b| &b.insts) {
-        visit(f, inst, &mut |p| n[p.reg.0 as usize] += 1);
-    }
+/// Counts how often each virtual register is touched; `visit` counts an instruction's.
+fn count(f: &Function, n: &mut [u32], visit: impl Fn(&MInst, &mut [u32])) {
+    f.blocks.iter().flat_map(|b| &b.insts).for_each(|i| visit(i, n));
     // A loop reads and writes its counter.
     for l in &f.loops {
         n[l.counter.0 as usize] += 1;
@@ -42,7 +32,6 @@ fn count(f: &Function, visit: fn(&Function, &MInst, &mut dyn FnMut(Part))) -> Ve
             n[p.reg.0 as usize] += 1;
         }
     }
-    n
 }
 
 /// Computes a value from its operands alone: it may be shared, moved and removed.
@@ -71,9 +60,11 @@ struct Key {
 }
 
 fn common_subexpressions(f: &mut Function, defs: &[u32]) {
-    let preloaded: Vec<VReg> = preloaded(f).iter().map(|p| p.0).collect();
-    let once = |p: &Part| defs[p.reg.0 as usize] + u32::from(preloaded.contains(&p.reg)) == 1;
-    let mut renamed: FxHashMap<VReg, VReg> = FxHashMap::default();
+    let mut defs = defs.to_vec();
+    preloaded(f).iter().for_each(|(v, _)| defs[v.0 as usize] += 1);
+    let once = |p: &Part| defs[p.reg.0 as usize] == 1;
+    // Registers in whose place others are.
+    let mut renamed: Vec<Option<VReg>> = vec![None; f.vregs.len()];
     for b in 0..f.blocks.len() {
         let mut seen: FxHashMap<Key, VReg> = FxHashMap::default();
         let carries = scc_reads(f, b);
@@ -83,9 +74,9 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
             i += 1;
             for o in inst.srcs.iter_mut() {
                 if let Opnd::V(p) = o
-                    && let Some(to) = renamed.get(&p.reg)
+                    && let Some(to) = renamed[p.reg.0 as usize]
                 {
-                    p.reg = *to;
+                    p.reg = to;
                 }
             }
             let [Opnd::V(d)] = inst.dsts[..] else { return true };
@@ -100,7 +91,7 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
             let key = Key { code: inst.code, class, srcs: SmallVec::from_slice(&inst.srcs), mods };
             match seen.get(&key) {
                 Some(first) => {
-                    renamed.insert(d.reg, *first);
+                    renamed[d.reg.0 as usize] = Some(*first);
                     false
                 }
                 None => {
@@ -116,9 +107,9 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
     for inst in f.blocks.iter_mut().flat_map(|b| &mut b.insts) {
         for o in &mut inst.srcs {
             if let Opnd::V(p) = o
-                && let Some(to) = renamed.get(&p.reg)
+                && let Some(to) = renamed[p.reg.0 as usize]
             {
-                p.reg = *to;
+                p.reg = to;
             }
         }
     }
@@ -126,8 +117,9 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
 
 /// `t = op ...; d = copy t` becomes `d = op ...`.
 fn sink_copies(f: &mut Function) {
-    let defs = count(f, for_each_def_of);
-    let uses = count(f, for_each_use_of);
+    let (mut defs, mut uses) = (vec![0; f.vregs.len()], vec![0; f.vregs.len()]);
+    count(f, &mut defs, |i, n| for_each_def(i, |p| n[p.reg.0 as usize] += 1));
+    count(f, &mut uses, |i, n| for_each_use(i, f.target, |p| n[p.reg.0 as usize] += 1));
     let units = Units::of(f);
     // The instruction that touched a dword, or defined a register, last, counted over all blocks from 1 on.
     let (mut touched_at, mut defined_at) = (vec![0; units.count()], vec![0; f.vregs.len()]);
@@ -181,15 +173,15 @@ fn remove_dead(f: &mut Function) {
         let carries = scc_reads(f, b);
         for (i, inst) in f.blocks[b].insts.iter().enumerate().rev() {
             let mut used = false;
-            for_each_def(inst, |p| used |= live.units.of_part(p).any(|u| alive.contains(u)));
+            for_each_def(inst, |p| used |= alive.meets(live.units.of_part(p)));
             let writes_scc = inst.info(f.target).is_some_and(|x| x.writes.contains(&barewave_isa::Reg::SCC));
             let scc_matters = writes_scc && carries[i];
             if !used && is_pure(f, inst) && !scc_matters {
                 keep[i] = false;
                 continue;
             }
-            for_each_def(inst, |p| live.units.of_part(p).for_each(|u| alive.remove(u)));
-            for_each_use(inst, f.target, |p| live.units.of_part(p).for_each(|u| alive.insert(u)));
+            for_each_def(inst, |p| alive.remove_all(live.units.of_part(p)));
+            for_each_use(inst, f.target, |p| alive.insert_all(live.units.of_part(p)));
         }
         let mut k = 0;
         f.blocks[b].insts.retain(|_| {

@@ -99,26 +99,18 @@ impl State {
         State { counters: Default::default(), pending: vec![0; Reg::COUNT] }
     }
 
-    /// Waits that the instruction needs: most operations that may be outstanding, per counter. Registers that are only
-    /// `filled` may be outstanding on the counters `ordered`.
+    /// Waits that the instruction needs: most operations that may be outstanding, per counter. Its results may be outstanding on the
+    /// counters `ordered`.
     ///
     /// `lds` is the part of LDS that the instruction touches or, as a barrier, separates.
-    fn needed(
-        &self,
-        info: &OpInfo,
-        touched: &[Reg],
-        filled: &[Reg],
-        ordered: &[Counter],
-        lds: Option<Lds>,
-    ) -> [Option<u32>; COUNTERS] {
+    fn needed(&self, info: &OpInfo, inst: &MInst, ordered: &[Counter], lds: Option<Lds>) -> [Option<u32>; COUNTERS] {
         let mut need = [None; COUNTERS];
         let mut require = |c: usize, score: u32| {
             if let Some(left) = self.counters[c].left(score) {
                 need[c] = Some(need[c].map_or(left, |n: u32| n.min(left)));
             }
         };
-        let both = touched.iter().map(|r| (r, false)).chain(filled.iter().map(|r| (r, true)));
-        for (&r, is_filled) in both {
+        let mut touch = |r: Reg, is_filled: bool| {
             let mut pending = self.pending[usize::from(r.0)];
             while pending != 0 {
                 let c = pending.trailing_zeros() as usize;
@@ -129,7 +121,16 @@ impl State {
                     require(c, score);
                 }
             }
+        };
+        for (list, is_filled) in [(&inst.srcs[..], false), (&inst.dsts[..], true)] {
+            for o in list {
+                let Opnd::P(regs) = *o else { continue };
+                for r in regs.first.0..regs.first.0 + u16::from(regs.dwords) {
+                    touch(Reg(r), is_filled);
+                }
+            }
         }
+        info.reads.iter().chain(info.writes).for_each(|r| touch(*r, false));
         if let Some(mine) = lds {
             for (c, counter) in self.counters.iter().enumerate() {
                 let meets = |cell| matches!(cell, Cell::Lds(theirs) if theirs.meets(mine));
@@ -227,8 +228,10 @@ pub fn waits(f: &mut Function) {
         if inserts.is_empty() {
             continue;
         }
+        let more: usize = inserts.iter().map(|i| i.1.len()).sum();
         let mut at = inserts.into_iter().peekable();
         let old = std::mem::take(&mut block.insts);
+        block.insts.reserve_exact(old.len() + more);
         for (i, inst) in old.into_iter().enumerate() {
             while let Some((_, list)) = at.next_if(|(k, _)| *k == i) {
                 block.insts.extend(list.into_iter().map(MInst::from));
@@ -271,7 +274,7 @@ fn solve(f: &Function) -> Vec<Option<State>> {
 /// Runs the model over a block, telling where waits are needed; the model assumes that they are then made.
 fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
     let max = counter_limits(f.target);
-    let (mut touched, mut filled, mut written): (Vec<Reg>, Vec<Reg>, Vec<Cell>) = Default::default();
+    let mut written: Vec<Cell> = Vec::new();
     for (i, inst) in f.blocks[b].insts.iter().enumerate() {
         let Some(info) = inst.info(f.target) else { continue };
         if let Some(list) = decode_wait(f.target, inst) {
@@ -280,20 +283,10 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
             }
             continue;
         }
-        touched.clear();
-        filled.clear();
-        for (list, regs) in [(&inst.srcs[..], &mut touched), (&inst.dsts[..], &mut filled)] {
-            for o in list {
-                if let Opnd::P(r) = o {
-                    regs.extend(r.iter());
-                }
-            }
-        }
-        touched.extend(info.reads.iter().chain(info.writes));
         let load = info.pipe == Pipe::Vmem && info.flags.has(Flags::LOAD);
         let ordered = if load && f.target.info().waits != WaitScheme::Split { info.counters } else { &[] };
         let touches_lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER);
-        let need = state.needed(info, &touched, &filled, ordered, touches_lds.then_some(inst.space.lds));
+        let need = state.needed(info, inst, ordered, touches_lds.then_some(inst.space.lds));
         if need.iter().any(Option::is_some) {
             let list: Vec<(Counter, u32)> = f
                 .target
@@ -309,7 +302,11 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
         }
         if !info.counters.is_empty() {
             written.clear();
-            written.extend(filled.iter().copied().map(Cell::Reg));
+            for o in &inst.dsts {
+                if let Opnd::P(regs) = o {
+                    written.extend(regs.iter().map(Cell::Reg));
+                }
+            }
             written.extend(inst.loads_to_lds(f.target).then_some(Cell::Lds(inst.space.lds)));
             state.issue(info, &written, &max);
         }

@@ -58,7 +58,7 @@ pub struct Line {
     /// Words that hazards use.
     pub traits: Traits,
     /// Registers.
-    pub uses: SmallVec<[Use; 6]>,
+    pub uses: SmallVec<[Use; 12]>,
     /// Control flow.
     pub flow: Flow,
     /// Counters that it increments.

@@ -314,12 +314,18 @@ impl HazardInst {
     /// Wait states that must lie between an earlier instruction and this; 0 when it may follow. Counts only hazards
     /// that plain wait states resolve.
     pub fn states_after(&self, producer: &HazardInst, between: Between) -> u8 {
+        if producer.starts & self.ends == 0 {
+            return 0;
+        }
         self.rules_after(producer, between).filter(|(r, _)| r.fix == Fix::Nop).map(|r| r.1).max().unwrap_or(0)
     }
 
     /// The hazard between an earlier instruction and this that wait states do not resolve, if there is one: how, and
     /// over how many VALU instructions it reaches.
     pub fn fix_after(&self, producer: &HazardInst) -> Option<(Fix, u8)> {
+        if producer.starts & self.ends == 0 {
+            return None;
+        }
         // what goes on for ever is no matter of two instructions
         let wanted = |r: &HazardRule| r.fix != Fix::Nop && !r.relation.is_endless();
         let rules = self.rules_after(producer, Between::default()).filter(|(r, _)| wanted(r));
@@ -362,7 +368,12 @@ impl HazardInst {
 
 /// The rules of a set.
 fn rules_in(target: Target, set: u64) -> impl Iterator<Item = &'static HazardRule> {
-    target.hazards().iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1).map(|(_, r)| r)
+    let (rules, mut left) = (target.hazards(), set);
+    std::iter::from_fn(move || {
+        let rule = rules.get(left.trailing_zeros() as usize)?;
+        left &= left - 1;
+        Some(rule)
+    })
 }
 
 fn overlap(a: &[Regs], b: &[Regs]) -> bool {
@@ -401,7 +412,7 @@ impl Relation {
     /// False when the producer alone rules it out.
     fn may_start(self, p: &HazardInst) -> bool {
         match self {
-            Relation::WritesReads | Relation::WritesWrites | Relation::WritesTouches => !vectors(&p.writes).is_empty(),
+            Relation::WritesReads | Relation::WritesWrites | Relation::WritesTouches => p.writes.iter().any(is_vector),
             Relation::SgprReads | Relation::SgprAgain | Relation::SgprLane => p.writes.iter().any(is_scalar),
             Relation::Exec => p.writes_reg(&[Reg::EXEC_LO, Reg::EXEC_HI]),
             Relation::Vcc => p.writes_reg(&[Reg::VCC_LO, Reg::VCC_HI]),
@@ -415,7 +426,7 @@ impl Relation {
     fn may_end(self, c: &HazardInst) -> bool {
         match self {
             Relation::SgprReads | Relation::SgprAgain => c.reads.iter().any(is_scalar),
-            Relation::WritesReads => !vectors(&c.reads).is_empty(),
+            Relation::WritesReads => c.reads.iter().any(is_vector),
             _ => true,
         }
     }
@@ -469,7 +480,11 @@ impl HazardRule {
 }
 
 fn vectors(list: &[Regs]) -> SmallVec<[Regs; 4]> {
-    list.iter().filter(|r| matches!(r.first.file(), RegFile::Vgpr | RegFile::Agpr)).copied().collect()
+    list.iter().filter(|r| is_vector(r)).copied().collect()
+}
+
+fn is_vector(r: &Regs) -> bool {
+    matches!(r.first.file(), RegFile::Vgpr | RegFile::Agpr)
 }
 
 /// Number of the hardware register that s_getreg or s_setreg names.

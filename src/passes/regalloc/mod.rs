@@ -21,6 +21,7 @@ mod evict;
 mod pools;
 mod view;
 
+use crate::mir::liveness::Liveness;
 use crate::mir::{Function, MInst, Opnd, Part, RegClass};
 use barewave_isa::{Reg, RegFile, Regs, Resources, Target, op};
 use evict::Failure;
@@ -116,9 +117,10 @@ impl Limits {
     }
 }
 
-/// Assigns physical registers, inserting spill code into `f` where needed.
-pub fn allocate(f: &mut Function, goal: Goal) -> Result<Allocation, OutOfRegisters> {
-    let mut view = View::of(f);
+/// Assigns physical registers to the virtual ones, which are live as `live` says, inserting spill code into `f` where needed.
+pub fn allocate(f: &mut Function, live: Liveness, goal: Goal) -> Result<Allocation, OutOfRegisters> {
+    let mut view = View::of(f, &live);
+    drop(live);
     let agprs = agprs_needed(f, &view);
     let mut tries = vec![goal.wanted.min(goal.most), goal.most];
     tries.dedup();
@@ -142,7 +144,7 @@ pub fn allocate(f: &mut Function, goal: Goal) -> Result<Allocation, OutOfRegiste
             Err(Failure::NeedsScratch) => {
                 let (desc, wave) = (f.new_vreg(RegClass::S, 4).reg, f.new_vreg(RegClass::S, 1).reg);
                 f.preloads.scratch = Some([desc, wave]);
-                view = View::of(f);
+                view = View::of(f, &Liveness::of(f));
             }
             Err(Failure::NoPlace(v, why)) => {
                 let info = f.vreg(v);

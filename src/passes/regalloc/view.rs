@@ -65,10 +65,9 @@ pub(super) struct View {
 }
 
 impl View {
-    pub fn of(f: &Function) -> View {
-        let live = Liveness::of(f);
+    pub fn of(f: &Function, live: &Liveness) -> View {
         let mut ranges = live.ranges(f);
-        extend_early_clobbers(f, &live, &mut ranges);
+        extend_early_clobbers(f, live, &mut ranges);
         let fixed = preloaded(f);
         // A preloaded register exists from the first instruction on, whenever it is first read.
         for (v, _) in &fixed {

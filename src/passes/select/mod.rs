@@ -15,6 +15,7 @@ use crate::mir::{Block, Code, Function, Gen, Generic, Group, MInst, Opnd, Part, 
 use barewave_isa::{EncodeError, Flags, Inst, Op, Reg, Regs, Target, op};
 use rules::Form;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 /// An operation that the target cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,7 @@ enum NoWay {
 /// Replaces generic operations and makes all operands encodable.
 pub fn select(f: &mut Function) -> Result<(), SelectError> {
     let mut s = Selector { out: Vec::new(), constants: FxHashMap::default(), encodable: FxHashSet::default() };
+    let mut expanded = Vec::new();
     for b in 0..f.blocks.len() {
         let block = std::mem::take(&mut f.blocks[b]);
         s.out = Vec::with_capacity(block.insts.len() * 2);
@@ -53,15 +55,18 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
             match inst.code {
                 Code::Gen(g) => {
                     let d = inst.dsts.first().copied().unwrap_or(Opnd::Off);
-                    let expanded = s.expand(f, g, d, &inst.srcs);
-                    expanded.map_err(|what| SelectError { kernel: f.name.clone(), what })?;
+                    let done = s.expand(f, g, d, &inst.srcs);
+                    done.map_err(|what| SelectError { kernel: f.name.clone(), what })?;
                 }
                 Code::Isa(_) => s.out.push(inst),
             }
-            let expanded = s.out.split_off(from);
-            for mut inst in expanded {
-                inst.stage = stage;
-                s.legalize(f, inst).map_err(|what| SelectError { kernel: f.name.clone(), what })?;
+            // What has vectors alone, which is most, can stay where it is.
+            if !s.out[from..].iter().all(|i| i.info(f.target).is_some() && has_vectors_alone(f, i)) {
+                expanded.extend(s.out.drain(from..));
+                for mut inst in expanded.drain(..) {
+                    inst.stage = stage;
+                    s.legalize(f, inst).map_err(|what| SelectError { kernel: f.name.clone(), what })?;
+                }
             }
             s.out[from..].iter_mut().for_each(|i| (i.stage, i.note) = (stage, note));
             join_group(f, &mut s.out[from..], group);
@@ -94,6 +99,16 @@ fn class_of(f: &Function, o: Opnd) -> RegClass {
         Opnd::P(r) if r.first.is_vector() => RegClass::V,
         _ => RegClass::S,
     }
+}
+
+/// The operand is a vector of virtual registers.
+fn is_vector(f: &Function, o: &Opnd) -> bool {
+    matches!(o, Opnd::V(p) if f.vreg(p.reg).class != RegClass::S)
+}
+
+/// All operands are vectors: every encoding takes these.
+fn has_vectors_alone(f: &Function, inst: &MInst) -> bool {
+    inst.srcs.iter().all(|o| is_vector(f, o)) && inst.dsts.iter().all(|o| is_vector(f, o))
 }
 
 fn imm(o: Opnd) -> Option<u32> {
@@ -147,7 +162,7 @@ impl Selector {
 
     /// The instruction of a row.
     fn apply(&mut self, f: &mut Function, g: Generic, op: Op, form: Form, d: Opnd, srcs: &[Opnd]) {
-        let mut srcs: Vec<Opnd> = srcs.to_vec();
+        let mut srcs: SmallVec<[Opnd; 4]> = SmallVec::from_slice(srcs);
         for (i, s) in srcs.iter_mut().enumerate() {
             // Wide and packed constants have encodings of their own kind: all but zero go through registers.
             if let (Opnd::Imm(x @ 1..), Some(ty)) = (*s, g.source_type(i)) {
@@ -288,14 +303,13 @@ impl Selector {
             let name = inst.op().map_or("?", |o| o.name());
             return Err(NoWay::Instruction { target, name });
         };
-        let plain = |o: &Opnd| matches!(o, Opnd::V(p) if f.vreg(p.reg).class != RegClass::S);
-        if inst.srcs.iter().all(plain) && inst.dsts.iter().all(plain) {
+        if has_vectors_alone(f, &inst) {
             self.out.push(inst);
             return Ok(());
         }
         // Short vector encodings take a constant or scalar only as their first source.
         let commutes = info.flags.has(Flags::COMMUTATIVE) && inst.mods.is_empty() && inst.srcs.len() == 2;
-        if commutes && plain(&inst.srcs[0]) && !plain(&inst.srcs[1]) {
+        if commutes && is_vector(f, &inst.srcs[0]) && !is_vector(f, &inst.srcs[1]) {
             inst.srcs.swap(0, 1);
         }
         let mut why = match self.try_encoder(f, &inst) {
@@ -350,7 +364,7 @@ impl Selector {
 
     /// Tries the encoder with a register of the right class and alignment for each virtual register.
     fn try_encoder(&mut self, f: &Function, inst: &MInst) -> Result<(), NoWay> {
-        let mut seen: Vec<(u32, u16)> = Vec::new();
+        let mut seen: SmallVec<[(u32, u16); 8]> = SmallVec::new();
         let mut next = 0u16;
         let mut stand_in = |p: Part| {
             let base = match seen.iter().find(|(v, _)| *v == p.reg.0) {
