@@ -1,5 +1,6 @@
 //! Scalar expressions of the graph as instructions on one element per lane.
 
+use super::bounds::Bounds;
 use super::elementary;
 use super::error::{Reason, Res};
 use super::float::Float;
@@ -14,12 +15,32 @@ use barewave_isa::{ModName, Mods, op};
 
 /// Evaluates an expression. `input` gives the elements of operands, `acc` the producing kernel's value.
 pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, acc: Option<Value>) -> Res<Value> {
+    eval_within(b, expr, input, acc, Bounds::ANY)
+}
+
+/// [`eval`] where something is known of the kernel's value.
+pub(super) fn eval_within(
+    b: &mut Builder,
+    expr: &Expr,
+    input: &dyn Fn(u32) -> Value,
+    acc: Option<Value>,
+    within: Bounds,
+) -> Res<Value> {
     let mut done: Vec<Value> = Vec::with_capacity(expr.nodes().len());
+    let bounds = Bounds::of_nodes(expr, within);
     for node in expr.nodes() {
         let at = |v: Val| (done[v.index()], expr.type_of(v));
         let value = match node.op {
             Op::Acc => acc.ok_or(Reason::Malformed("an expression needs a value that this kernel does not compute"))?,
             Op::Input(i) => input(i),
+            Op::Unary(Unary::Sqrt, x) if kind(node.dtype) == Kind::Float && bounds[x.index()].are_normal() => {
+                Value::Word(b.op(Gen::Sqrt.of(Type::F32), &[done[x.index()].word()]).into())
+            }
+            // That is exact to a few parts of 2^24. Between two results of bf16 that lie side by side is no quotient of two of its numbers so close to the middle.
+            Op::Binary(Binary::Div, x, y) if node.dtype == DType::BF16 && bounds[y.index()].are_invertible() => {
+                let r = b.op(Gen::Rcp.of(Type::F32), &[done[y.index()].word()]);
+                Value::Word(b.op(Gen::Mul.of(Type::F32), &[done[x.index()].word(), r.into()]).into())
+            }
             Op::Bits(v) => match expr.nodes()[v.index()] {
                 // Codes of what becomes a small float are what the conversion writes: they need not be found again.
                 Node { op: Op::Cast(x), dtype } if small::is_small(dtype) && kind(expr.type_of(x)) == Kind::Float => {

@@ -9,6 +9,7 @@ mod address;
 mod attention;
 mod blob;
 mod blocks;
+mod bounds;
 mod choice;
 mod conv;
 mod direct;

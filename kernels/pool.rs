@@ -6,6 +6,7 @@
 //! beyond an edge are the edge's own. Windows that are too wide for registers are walked by a scalar loop, one for each workitem.
 
 use super::address::{self, Offset};
+use super::bounds::Bounds;
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
@@ -231,6 +232,14 @@ impl Pooling<'_> {
 
     fn view(&self) -> &View {
         &self.cx.step.inputs[0].view
+    }
+
+    /// What is known of a window's value.
+    fn bounds(&self) -> Bounds {
+        match Bounds::of(self.prologue, Bounds::ANY).least {
+            least if least >= 0.0 && self.pool != PoolOp::Max => Bounds::POSITIVE,
+            _ => Bounds::ANY,
+        }
     }
 
     /// An element behind the prologue; where it is masked, what counts nothing.
@@ -565,7 +574,7 @@ impl Pooling<'_> {
                 }
             }
             let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
-            results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, total)))?);
+            results.push(expr::eval_within(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, total)), self.bounds())?);
         }
         let (dtype, view) = (cx.dtype(Arg::Output), &cx.step.output.view);
         let buf = w.buffer(cx, Arg::Output)?;

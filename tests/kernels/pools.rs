@@ -3,6 +3,8 @@
 
 use crate::support::agree::{close, finish, listing, outputs_on};
 use crate::support::build::{Builder, float, int, ints};
+use crate::support::device;
+use barewave::graph::{Options, fuse};
 use barewave::onnx::Attribute;
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -223,6 +225,7 @@ fn own_places_are_read_once() {
     let ways = [
         ("LRN", DType::F32, vec![("size", int(5)), ("alpha", float(0.3))], 1e-5),
         ("LRN", DType::F16, vec![("size", int(5)), ("alpha", float(0.3))], 2e-3),
+        ("LRN", DType::BF16, vec![("size", int(5)), ("alpha", float(0.3))], 1e-2),
         ("AveragePool", DType::F32, padded(1, std::slice::from_ref(&kernel)), 1e-5),
         ("MaxPool", DType::F32, padded(2, &[kernel, ("dilations", ints(&[2, 2]))]), 0.0),
     ];
@@ -247,6 +250,41 @@ fn own_places_are_read_once() {
         let most = if op == "LRN" { 8 } else { 24 };
         let loads = text.matches("buffer_load").count();
         assert!(loads <= most, "{op} {dtype}: {loads} loads\n{text}");
+    }
+}
+
+/// Of bf16 from the least to what has squares: roots and quotients are short, since what they are taken of is never denormal, but elements and results may be.
+#[test]
+fn local_responses_of_every_size() {
+    for (beta, bias) in [(0.75, 1.0), (0.5, 1e-30), (0.75, 3e38), (1.0, 1.0), (0.75, 1e-39)] {
+        let mut b = Builder::new(17, 9);
+        let data: Vec<f64> = (0..6 * 40 * 40)
+            .map(|i| {
+                let (e, m) = (b.below(193) as i32 - 133, 1.0 + b.below(8) as f64 / 8.0);
+                if i % 19 == 0 { 0.0 } else { (if b.coin() { m } else { -m }) * f64::from(e).exp2() }
+            })
+            .collect();
+        let (channels, plane) = (40, 6 * 40);
+        let x = b.input_of(HostTensor::from_f64(DType::BF16, &[1, channels, 6, 40], &data));
+        let attributes = [("size", int(3)), ("alpha", float(0.5)), ("beta", float(beta)), ("bias", float(bias))];
+        let y = b.node("LRN", &[&x], &attributes);
+        finish(&mut b, "", &[y]);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let x = b.inputs[0].to_f64();
+        let of = |i: usize| {
+            let around = (i / plane).saturating_sub(1)..(i / plane + 2).min(channels);
+            let sum: f64 = around.map(|k| x[k * plane + i % plane].powi(2)).sum();
+            x[i] / (f64::from(bias) + sum / 6.0).powf(f64::from(beta))
+        };
+        let want: Vec<f64> = (0..x.len()).map(of).collect();
+        for target in TARGETS {
+            let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+            for (i, (x, y)) in got[0].to_f64().into_iter().zip(&want).enumerate() {
+                // A step of bf16, or of its denormals.
+                let step = (y.abs() / 128.0).max(2f64.powi(-133));
+                assert!((x - y).abs() <= step, "to {beta} from {bias} on {target}: element {i} is {x:e}, not {y:e}");
+            }
+        }
     }
 }
 
