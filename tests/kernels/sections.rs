@@ -38,11 +38,12 @@ fn groups_of_channels_in_sections() {
 #[test]
 fn running_sums_in_sections() {
     let cases: [(DType, &[usize], i32, [i64; 2]); 4] = [
-        (DType::F32, &[2, 3_200_008], 1, [0, 0]),
+        (DType::F32, &[2, 3_200_000], 1, [0, 0]),
         (DType::F32, &[1, 9_200_011], 1, [1, 1]),
         (DType::F16, &[1_200_000, 16], 0, [0, 1]),
         (DType::F32, &[600_003, 16], 0, [1, 0]),
     ];
+    let mut equal = 0;
     for (t, shape, axis, [exclusive, reverse]) in cases {
         let what = format!("sums of {t} {shape:?} along {axis}, exclusive {exclusive}, reverse {reverse}");
         let mut b = Builder::new(17, 4);
@@ -56,8 +57,12 @@ fn running_sums_in_sections() {
         let y = b.node("CumSum", &[&x, &along], &attributes);
         let y = b.node("Neg", &[&y], &[]);
         finish(&mut b, "", &[y]);
-        // One section takes three, or five where pieces are left.
-        assert!(launches(&b) > 5, "{what}: {} launches", launches(&b));
+        // One section takes three, and two more where pieces are left.
+        let launches = launches(&b);
+        assert!(launches > 5, "{what}: {launches} launches");
+        eprintln!("{what}: {launches}");
+        equal += usize::from(launches % 3 == 0);
         outputs_on(&b, &what, 0.0, &[TARGET.0]);
     }
+    assert!((1..4).contains(&equal), "{equal} of 4 in equal pieces");
 }
