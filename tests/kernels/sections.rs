@@ -60,7 +60,6 @@ fn running_sums_in_sections() {
         // One section takes three, and two more where pieces are left.
         let launches = launches(&b);
         assert!(launches > 5, "{what}: {launches} launches");
-        eprintln!("{what}: {launches}");
         equal += usize::from(launches % 3 == 0);
         outputs_on(&b, &what, 0.0, &[TARGET.0]);
     }
