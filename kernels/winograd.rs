@@ -120,7 +120,9 @@ impl Transformed {
                         let m = block * self.block + first + i;
                         if line < used && m < channels {
                             let window = fill.as_ref().unwrap_or_else(|| &weights[m * inputs + line]);
-                            windows.iter_mut().zip(window).for_each(|(w, e)| w[i] = f64::from(f32::from_le_bytes(*e)));
+                            for k in 0..9 {
+                                windows[k][i] = f64::from(f32::from_le_bytes(window[k]));
+                            }
                         }
                     }
                     transformed(&windows, &mut elements);
@@ -128,7 +130,9 @@ impl Transformed {
                         let to = out[(product * self.block + first) * 4..].as_chunks_mut().0;
                         match to.first_chunk_mut::<ABREAST>() {
                             Some(to) if many == ABREAST => {
-                                to.iter_mut().zip(elements).for_each(|(to, e)| *to = e.to_le_bytes());
+                                for i in 0..ABREAST {
+                                    to[i] = elements[i].to_le_bytes();
+                                }
                             }
                             _ => to.iter_mut().zip(&elements[..many]).for_each(|(to, e)| *to = e.to_le_bytes()),
                         }

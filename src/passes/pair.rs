@@ -185,7 +185,8 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
         return None;
     }
     let group = a.group.max(b.group);
-    let [of_a, of_b] = [a, b].map(|i| [false, true].map(|swap| read(target, i, swap)));
+    let of_a = [read(target, a, false), read(target, a, true)];
+    let of_b = [read(target, b, false), read(target, b, true)];
     for (x, of_x, y, of_y) in [(a, of_a, b, of_b), (b, of_b, a, of_a)] {
         let Some(op) = pairs().of(x, y).filter(|op| target.has(*op)) else { continue };
         let ([Opnd::P(dx)], [Opnd::P(dy)]) = (&x.dsts[..], &y.dsts[..]) else { continue };
