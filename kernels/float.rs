@@ -79,6 +79,14 @@ impl Float {
     pub fn abs(self, b: &mut Builder, x: Part) -> Part {
         if self.is_double() { self.one(b, Gen::Abs, x) } else { math::abs(b, x.into()) }
     }
+    /// `-|x|`.
+    pub fn minus_abs(self, b: &mut Builder, x: Part) -> Part {
+        if !self.is_double() {
+            return math::minus_abs(b, x.into());
+        }
+        let a = self.abs(b, x);
+        self.neg(b, a)
+    }
     /// The magnitude of `x` with the sign of `s`.
     pub fn copysign(self, b: &mut Builder, x: Part, s: Part) -> Part {
         let r = b.v(x.len);
@@ -137,6 +145,14 @@ impl Float {
     pub fn fma(self, b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>, z: impl Into<Opnd>) -> Part {
         b.op(Gen::Fma.of(self.0), &[x.into(), y.into(), z.into()])
     }
+    /// `x * y - z`, rounded once.
+    pub fn product_less(self, b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>, z: impl Into<Opnd>) -> Part {
+        math::product_less(b, self.0, [x.into(), y.into(), z.into()])
+    }
+    /// `z - x * y`, rounded once.
+    pub fn less_product(self, b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>, z: impl Into<Opnd>) -> Part {
+        math::less_product(b, self.0, [x.into(), y.into(), z.into()])
+    }
     /// `acc += x * y`.
     pub fn fma_into(self, b: &mut Builder, acc: Part, x: impl Into<Opnd>, y: impl Into<Opnd>) {
         b.emit(Gen::Fma.of(self.0), &[acc.into()], &[x.into(), y.into(), acc.into()]);
@@ -170,8 +186,7 @@ impl Float {
     /// `x * y` as a rounded product and what the rounding took.
     pub fn two_product(self, b: &mut Builder, x: Part, y: Part) -> (Part, Part) {
         let high = self.mul(b, x, y);
-        let minus = self.neg(b, high);
-        (high, self.fma(b, x, y, minus))
+        (high, self.product_less(b, x, y, high))
     }
     /// `x + y` as a rounded sum and what the rounding took (D. E. Knuth).
     pub fn two_sum(self, b: &mut Builder, x: Part, y: Part) -> (Part, Part) {
@@ -205,31 +220,16 @@ impl Float {
         }
         let r = self.one(b, Gen::Rcp, y);
         let q = self.mul(b, x, r);
-        let minus = self.neg(b, y);
-        let e = self.fma(b, minus, q, x);
-        self.fma(b, e, r, q)
-    }
-    /// `x (1 + little) / (y + 1)` for `y` from 0 to 2^23 and a `little` whose square vanishes; of singles, rounded once after
-    /// the quotient.
-    pub fn ratio_to_one_plus(self, b: &mut Builder, x: Part, little: Part, y: Part) -> Part {
-        let sum = self.plus(b, y, 1.0);
-        if self.is_double() {
-            let q = self.div(b, x, sum);
-            return self.fma(b, q, little, q);
-        }
-        let kept = self.plus(b, sum, -1.0);
-        let excess = self.sub(b, kept, y);
-        let r = self.one(b, Gen::Rcp, sum);
-        let q = self.mul(b, x, r);
-        let minus = self.neg(b, sum);
-        let e = self.fma(b, minus, q, x);
-        let e = self.fma(b, excess, q, e);
-        let e = self.fma(b, x, little, e);
+        let e = self.less_product(b, y, q, x);
         self.fma(b, e, r, q)
     }
     /// Square root.
     pub fn sqrt(self, b: &mut Builder, x: Part) -> Part {
         if self.is_double() { double::sqrt(b, x) } else { math::sqrt(b, x.into()) }
+    }
+    /// Square root of what is no denormal.
+    pub fn sqrt_of_normal(self, b: &mut Builder, x: Part) -> Part {
+        if self.is_double() { double::sqrt(b, x) } else { math::sqrt_of_normal(b, x.into()) }
     }
     /// `1 / sqrt(x)`.
     pub fn reciprocal_root(self, b: &mut Builder, x: Part) -> Part {
@@ -243,8 +243,8 @@ impl Float {
         let variance = self.fma(b, squares, scale, epsilon);
         self.reciprocal_root(b, variance)
     }
-    /// `e^x = p 2^n`, `n` an integer and `p` not far from 1. Operands beyond where the result overflows, or is 0 even times
-    /// `2^64` (f64: `2^256`), are taken as such; a NaN as one of them.
+    /// `e^x = p 2^n`, `n` an integer and `p` not far from 1. Where the result overflows, or is 0 even times `2^64` (f64: `2^256`), so is
+    /// `p 2^n`; of a NaN `p` may be one or not.
     pub fn exp_parts(self, b: &mut Builder, x: Part) -> (Part, Part) {
         if self.is_double() { double::exp_parts(b, x) } else { math::exp_parts(b, x.into()) }
     }

@@ -213,7 +213,7 @@ pub(super) fn power(b: &mut Builder, dtype: DType, x: Part, y: Part) -> Part {
     } else {
         exp2(b, exponent)
     };
-    signed(f, b, [x, a, y], r)
+    signed(f, b, [x, y], r)
 }
 
 /// `1 / (1 + e^-x)`, from both terms divided by `2^32`.

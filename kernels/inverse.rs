@@ -142,18 +142,19 @@ pub(super) fn acos(f: Float, b: &mut Builder, x: Part) -> Part {
     f.select(b, large, big, small)
 }
 
-/// From this magnitude on `asinh` and `acosh` are `ln 2|x|` in the type.
+/// From this magnitude on `asinh` and `acosh` are `ln 2|x|` in the type, and adding 1 changes nothing; its square is still finite.
 fn large(f: Float) -> f64 {
-    f.pick(2f64.powi(13), 2f64.powi(28))
+    f.pick(2f64.powi(60), 2f64.powi(500))
 }
 
-/// `ln(1 + t)`, or `ln 2 + ln a` where the operand's magnitude `a` is large.
+/// `ln(1 + t)`, or `ln 2 + ln a` where the operand's magnitude `a` is large or a NaN.
 fn log_of_sum(f: Float, b: &mut Builder, t: Part, a: Part) -> Part {
-    let small = f.log_one_plus(b, t);
-    let l = f.log(b, a);
-    let big = f.plus(b, l, LN_2);
-    let is_large = f.compare_to(b, Gen::CmpGe, a, large(f));
-    f.select(b, is_large, big, small)
+    let near = f.compare_to(b, Gen::CmpLt, a, large(f));
+    let t = f.select(b, near, t, a);
+    let (zero, ln_2) = (f.held(b, 0.0), f.held(b, LN_2));
+    let more = f.select(b, near, zero, ln_2);
+    let l = f.log_one_plus(b, t);
+    f.add(b, l, more)
 }
 
 /// `ln(a + √(a² + 1))` with the sign of `x`: `1 + t` with `t = a + a² / (1 + √(a² + 1))`.
@@ -163,13 +164,12 @@ pub(super) fn asinh(f: Float, b: &mut Builder, x: Part) -> Part {
     let c = f.op(b, Gen::Min, a, limit);
     let square = f.mul(b, c, c);
     let root = f.plus(b, square, 1.0);
-    let root = f.sqrt(b, root);
+    let root = f.sqrt_of_normal(b, root);
     let d = f.plus(b, root, 1.0);
     let q = f.ratio(b, square, d);
     let t = f.add(b, c, q);
     let r = log_of_sum(f, b, t, a);
-    let r = f.copysign(b, r, x);
-    f.keep_nan(b, x, r)
+    f.copysign(b, r, x)
 }
 
 /// `ln(x + √(x² - 1))`: `1 + t` with `u = x - 1` and `t = u + √(u (u + 2))`. NaN below 1.
@@ -179,13 +179,12 @@ pub(super) fn acosh(f: Float, b: &mut Builder, x: Part) -> Part {
     let u = f.plus(b, c, -1.0);
     let two = f.plus(b, u, 2.0);
     let square = f.mul(b, u, two);
-    let root = f.sqrt(b, square);
+    let root = f.sqrt_of_normal(b, square);
     let t = f.add(b, u, root);
     let r = log_of_sum(f, b, t, x);
     let nan = f.held(b, f64::NAN);
     let outside = f.compare_to(b, Gen::CmpLt, x, 1.0);
-    let r = f.select(b, outside, nan, r);
-    f.keep_nan(b, x, r)
+    f.select(b, outside, nan, r)
 }
 
 /// `ln((1 + a) / (1 - a)) / 2` with the sign of `x`: `1 + t` with `t = 2a / (1 - a)`.

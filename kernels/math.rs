@@ -5,12 +5,17 @@
 //! `v_sqrt_f32` are chosen as the core because they are within 1 ULP and an instruction each; they flush denormals, so
 //! reductions around them scale, and carry the low part of each constant. A NaN operand gives a NaN.
 
-use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
-use barewave_isa::{Regs, VCC, op};
+use crate::mir::{Builder, Gen, Opnd, Part, Type};
+use barewave_isa::{ModName, Mods, Regs, VCC, op};
 
 /// `-x`.
 pub(super) fn neg(b: &mut Builder, x: Opnd) -> Part {
     b.op(Gen::Xor.of(Type::B32), &[0x8000_0000u32.into(), x])
+}
+
+/// `-|x|`.
+pub(super) fn minus_abs(b: &mut Builder, x: Opnd) -> Part {
+    b.op(Gen::Or.of(Type::B32), &[0x8000_0000u32.into(), x])
 }
 
 /// `|x|`.
@@ -33,6 +38,22 @@ pub(super) fn mul(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Pa
     b.op(Gen::Mul.of(Type::F32), &[x.into(), y.into()])
 }
 
+/// `x y + z` of the type, f32 or f64, with the operands negated that have a bit in `negated`.
+fn fma_of(b: &mut Builder, ty: Type, negated: i32, srcs: [Opnd; 3]) -> Part {
+    let op = if ty == Type::F64 { op::V_FMA_F64 } else { op::V_FMA_F32 };
+    b.op_with(op, &srcs, Mods::new().with(ModName::Neg, negated))
+}
+
+/// `x y - z` in f32 or f64, rounded once.
+pub(super) fn product_less(b: &mut Builder, ty: Type, [x, y, z]: [Opnd; 3]) -> Part {
+    fma_of(b, ty, 0b100, [x, y, z])
+}
+
+/// `z - x y` in f32 or f64, rounded once.
+pub(super) fn less_product(b: &mut Builder, ty: Type, [x, y, z]: [Opnd; 3]) -> Part {
+    fma_of(b, ty, 0b001, [x, y, z])
+}
+
 /// The magnitude of `x` with the sign of `s`.
 pub(super) fn copysign(b: &mut Builder, x: Part, s: Opnd) -> Part {
     let mask = b.scalar(0x7fff_ffff);
@@ -53,6 +74,37 @@ pub(super) fn as_vector(b: &mut Builder, x: Opnd) -> Part {
     }
 }
 
+/// Added to a number below 2^22 it leaves the nearest integer in the sum's lowest bits.
+pub(super) const WHOLE: f32 = 12_582_912.0;
+
+/// Exponents of two that results are computed with, at most: beyond, they are 0 or infinite, even times `2^64`.
+const MOST_EXPONENT: f32 = 300.0;
+
+/// `x y` and [`WHOLE`], as bits: its lowest are the nearest integer.
+pub(super) fn product_and_whole(b: &mut Builder, x: Part, y: impl Into<Opnd>) -> Part {
+    let (whole, sum) = (b.to_vector(WHOLE), b.v(1));
+    b.emit(Gen::Fma.of(Type::F32), &[sum.into()], &[x.into(), y.into(), whole.into()]);
+    sum
+}
+
+/// `n` as a float, of a sum of [`WHOLE`] and `n`.
+pub(super) fn whole_part(b: &mut Builder, sum: Part) -> Part {
+    add(b, -WHOLE, sum)
+}
+
+/// `n + more` as an integer, of a sum of [`WHOLE`] and `n`.
+pub(super) fn exponent_of_sum(b: &mut Builder, sum: Part, more: i32) -> Part {
+    b.add(sum, more.wrapping_sub_unsigned(WHOLE.to_bits()))
+}
+
+/// A sum of [`WHOLE`] and an exponent, which is taken no further than where results end; and that exponent as a float.
+pub(super) fn exponent_within_reach(b: &mut Builder, sum: Part) -> (Part, Part) {
+    let [lo, hi] = [-MOST_EXPONENT, MOST_EXPONENT].map(|n| b.to_vector(WHOLE + n));
+    let within = b.v(1);
+    b.emit(op::V_MED3_F32, &[within.into()], &[sum.into(), lo.into(), hi.into()]);
+    (within, whole_part(b, within))
+}
+
 /// `e^x`.
 pub(super) fn exp(b: &mut Builder, x: Opnd) -> Part {
     exp_scaled(b, x, 0)
@@ -60,26 +112,28 @@ pub(super) fn exp(b: &mut Builder, x: Opnd) -> Part {
 
 /// `2^scale e^x`.
 fn exp_scaled(b: &mut Builder, x: Opnd, scale: i32) -> Part {
-    let (p, n) = exp_parts(b, x);
-    let n = if scale == 0 { n } else { b.add(n, scale) };
-    let r = b.op(Gen::Ldexp.of(Type::F32), &[p.into(), n.into()]);
-    keep_nan(b, x, r)
+    let (p, sum) = exp_of_rest(b, x);
+    let n = exponent_of_sum(b, sum, scale);
+    b.op(Gen::Ldexp.of(Type::F32), &[p.into(), n.into()])
 }
 
-/// `e^x = p 2^n`: `x = n ln 2 + f` and `p = 2^(f / ln 2)` by the hardware. Operands are taken as at most 200 in magnitude.
+/// `e^x = p 2^n`: `x = n ln 2 + f` and `p = 2^(f / ln 2)` by the hardware. Far beyond where the result overflows, or is 0 even times
+/// `2^64`, `p` is infinite or 0; of a NaN it is one.
 pub(super) fn exp_parts(b: &mut Builder, x: Opnd) -> (Part, Part) {
-    let lo = b.to_vector(-200.0f32);
-    let hi = b.to_vector(200.0f32);
-    let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
+    let (p, sum) = exp_of_rest(b, x);
+    (p, exponent_of_sum(b, sum, 0))
+}
+
+/// The same with the sum of [`WHOLE`] and `n`.
+fn exp_of_rest(b: &mut Builder, x: Opnd) -> (Part, Part) {
+    let x = as_vector(b, x);
     let log2e = b.to_vector(std::f32::consts::LOG2_E);
-    let t = mul(b, c, log2e);
-    let n = b.op(Gen::Round.of(Type::F32), &[t.into()]);
-    // f = c * log2e - n with the product's rounding error and the constant's low part put back.
-    let minus_n = neg(b, n.into());
-    let f = b.fma(c, log2e, minus_n);
-    let f = b.fma(c, 1.925_963e-8f32, f);
-    let p = b.op(Gen::Exp2.of(Type::F32), &[f.into()]);
-    (p, b.op(Generic::convert(Type::F32, Type::I32), &[n.into()]))
+    let sum = product_and_whole(b, x, log2e);
+    let (sum, n) = exponent_within_reach(b, sum);
+    // f = x * log2e - n with the constant's low part put back.
+    let f = product_less(b, Type::F32, [x.into(), log2e.into(), n.into()]);
+    let f = b.fma(x, 1.925_963e-8f32, f);
+    (b.op(Gen::Exp2.of(Type::F32), &[f.into()]), sum)
 }
 
 /// `e^x - 1`: `x = n ln 2 + f`, a polynomial `p = e^f - 1`, then `2^n p + (2^n - 1)`, all halved so that `2^n` does not
@@ -88,17 +142,15 @@ pub(super) fn exp_minus_one(b: &mut Builder, x: Opnd) -> Part {
     let lo = b.to_vector(-30.0f32);
     let hi = b.to_vector(89.0f32);
     let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
-    let t = mul(b, c, std::f32::consts::LOG2_E);
-    let n = b.op(Gen::Round.of(Type::F32), &[t.into()]);
-    let minus_n = neg(b, n.into());
+    let sum = product_and_whole(b, c, std::f32::consts::LOG2_E);
+    let n = whole_part(b, sum);
     // ln 2 in two parts.
-    let f = b.fma(minus_n, std::f32::consts::LN_2, c);
-    let f = b.fma(minus_n, -1.904_654_2e-9f32, f);
+    let f = less_product(b, Type::F32, [n.into(), std::f32::consts::LN_2.into(), c.into()]);
+    let f = b.fma(n, 1.904_654_2e-9f32, f);
     let p = polynomial(b, f, &[1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5]);
     let square = mul(b, f, f);
     let p = b.fma(square, p, f);
-    let n = b.op(Generic::convert(Type::F32, Type::I32), &[n.into()]);
-    let n = b.sub(n, 1u32);
+    let n = exponent_of_sum(b, sum, -1);
     let scale = b.op(Gen::Ldexp.of(Type::F32), &[1.0f32.into(), n.into()]);
     let whole = add(b, -0.5f32, scale);
     let half = b.fma(scale, p, whole);
@@ -114,42 +166,36 @@ pub(super) fn log(b: &mut Builder, x: Opnd) -> Part {
     // Subnormal operands are scaled by 2^32 first.
     let x = as_vector(b, x);
     let small = b.op(Gen::CmpGt.of(Type::F32), &[f32::MIN_POSITIVE.into(), x.into()]);
-    let one = b.to_vector(1.0f32);
     let scale = b.to_vector(4_294_967_296.0f32);
-    let scale = b.select(small, scale, one);
+    let scale = b.select(small, scale, 1.0f32);
     let s = mul(b, x, scale);
     let l = b.op(Gen::Log2.of(Type::F32), &[s.into()]);
-    let zero = b.to_vector(0.0f32);
     let shift = b.to_vector(32.0f32);
-    let shift = b.select(small, shift, zero);
+    let shift = b.select(small, shift, 0.0f32);
     let l = sub(b, l, shift);
-    let ln2 = b.to_vector(std::f32::consts::LN_2);
-    let t = mul(b, l, ln2);
-    let minus_t = neg(b, t.into());
-    let e = b.fma(l, ln2, minus_t);
-    let e = b.fma(l, -1.904_654_3e-9f32, e);
-    let r = add(b, t, e);
-    // Infinities and the poles pass through the correction as NaN: take the plain product there.
-    let max = b.to_vector(f32::MAX);
-    let size = abs(b, t.into());
-    let finite = b.op(Gen::CmpLe.of(Type::F32), &[size.into(), max.into()]);
-    b.select(finite, r, t)
+    by_ln_2(b, l)
 }
 
-/// `ln(1 + x)`: the logarithm of the rounded sum, and what the rounding took.
+/// `l ln 2`, ln 2 in two parts of one sign, so that infinities stay what they are.
+fn by_ln_2(b: &mut Builder, l: Part) -> Part {
+    let low = mul(b, 5.769_999e-8f32, l);
+    b.fma(l, 0.693_147_1f32, low)
+}
+
+/// `ln(1 + x)`: the logarithm of the rounded sum, which is 0 or no denormal, and what the rounding took.
 pub(super) fn log_one_plus(b: &mut Builder, x: Opnd) -> Part {
     let x = as_vector(b, x);
     let u = add(b, 1.0f32, x);
-    let l = log(b, u.into());
+    let l = b.op(Gen::Log2.of(Type::F32), &[u.into()]);
+    let l = by_ln_2(b, l);
     let taken = add(b, -1.0f32, u);
     let lost = sub(b, x, taken);
     let r = b.op(Gen::Rcp.of(Type::F32), &[u.into()]);
-    let sum = b.fma(lost, r, l);
-    // At the pole and at infinity nothing is lost.
-    let max = b.to_vector(f32::MAX);
-    let size = abs(b, l.into());
-    let finite = b.op(Gen::CmpLe.of(Type::F32), &[size.into(), max.into()]);
-    b.select(finite, sum, l)
+    let lost = mul(b, lost, r);
+    // At the pole and at infinity nothing is lost, which the median gives: nowhere else is it that much.
+    let [least, most] = [-1.0, 1.0].map(|s| b.to_vector(s * 2f32.powi(-23)));
+    let lost = b.op(op::V_MED3_F32, &[lost.into(), least.into(), most.into()]);
+    add(b, l, lost)
 }
 
 /// `n / d` in f32 or f64, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
@@ -168,23 +214,28 @@ pub(super) fn div_of(b: &mut Builder, ty: Type, n: Opnd, d: Opnd) -> Part {
     b.emit(scale, &[ds.into(), unused.into()], &[d, d, n]);
     b.emit(scale, &[ns.into(), vcc.into()], &[n, d, n]);
     let mut r = b.op(Gen::Rcp.of(ty), &[ds.into()]);
-    let md = b.op(Gen::Neg.of(ty), &[ds.into()]);
+    let left = |b: &mut Builder, x: Part, z: Opnd| less_product(b, ty, [ds.into(), x.into(), z]);
     let one: Opnd = if double { super::double::constant(b, 1.0).into() } else { 1.0f32.into() };
     // The hardware's reciprocal has 24 bits.
     for _ in 0..if double { 2 } else { 1 } {
-        let e = fma(b, md, r, one);
+        let e = left(b, r, one);
         r = fma(b, e, r, r.into());
     }
     let q = b.op(Gen::Mul.of(ty), &[ns.into(), r.into()]);
-    let e = fma(b, md, q, ns.into());
+    let e = left(b, q, ns.into());
     let (q, e) = if double {
         (q, e)
     } else {
         let q = fma(b, e, r, q.into());
-        (q, fma(b, md, q, ns.into()))
+        (q, left(b, q, ns.into()))
     };
     let q = b.op(fmas, &[e.into(), r.into(), q.into()]);
     b.op(fixup, &[q.into(), d, n])
+}
+
+/// Square root of what is no denormal: the hardware's.
+pub(super) fn sqrt_of_normal(b: &mut Builder, x: Opnd) -> Part {
+    b.op(Gen::Sqrt.of(Type::F32), &[x])
 }
 
 /// Square root: the hardware's, of operands that it would flush times an even power of two.
@@ -202,19 +253,16 @@ pub(super) fn sqrt(b: &mut Builder, x: Opnd) -> Part {
 /// precision.
 pub(super) fn sigmoid(b: &mut Builder, x: Opnd) -> Part {
     let x = as_vector(b, x);
-    let a = abs(b, x.into());
-    let m = neg(b, a.into());
+    let m = minus_abs(b, x.into());
     let e = exp(b, m.into());
     let d = add(b, 1.0f32, e);
     let r = b.op(Gen::Rcp.of(Type::F32), &[d.into()]);
     // One Newton step: r += r (1 - d r).
-    let md = neg(b, d.into());
-    let err = b.fma(md, r, 1.0f32);
+    let err = less_product(b, Type::F32, [d.into(), r.into(), 1.0f32.into()]);
     let r = b.fma(err, r, r);
     let below = mul(b, e, r);
     let negative = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), x.into()]);
-    let r = b.select(negative, below, r);
-    keep_nan(b, x.into(), r)
+    b.select(negative, below, r)
 }
 
 /// Hyperbolic cosine: `h + 1 / 4h` with `h = e^|x| / 2`, which overflows only where the result does.
@@ -251,9 +299,7 @@ fn half_exp(b: &mut Builder, x: Opnd) -> (Part, Part) {
 pub(super) fn tanh(b: &mut Builder, x: Opnd) -> Part {
     let x = as_vector(b, x);
     let a = abs(b, x.into());
-    let limit = b.to_vector(20.0f32);
-    let c = b.op(Gen::Min.of(Type::F32), &[a.into(), limit.into()]);
-    let twice = add(b, c, c);
+    let twice = add(b, a, a);
     let e = exp(b, twice.into());
     let d = add(b, 1.0f32, e);
     let r = b.op(Gen::Rcp.of(Type::F32), &[d.into()]);
@@ -264,8 +310,7 @@ pub(super) fn tanh(b: &mut Builder, x: Opnd) -> Part {
     let small = b.fma(p, sa, a);
     let is_small = b.op(Gen::CmpGt.of(Type::F32), &[0.625f32.into(), a.into()]);
     let r = b.select(is_small, small, big);
-    let r = copysign(b, r, x.into());
-    keep_nan(b, x.into(), r)
+    copysign(b, r, x.into())
 }
 
 /// Horner's scheme, highest coefficient first.
@@ -290,8 +335,7 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
         let k = b.to_vector(k);
         r = b.fma(r, t, k);
     }
-    let mt = neg(b, t.into());
-    let r = b.fma(r, t, mt);
+    let r = product_less(b, Type::F32, [r.into(), t.into(), t.into()]);
     let e = exp(b, r.into());
     let big = sub(b, 1.0f32, e);
     let big = copysign(b, big, x.into());
@@ -302,6 +346,5 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
     );
     let small = b.fma(p, x, x);
     let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.927_734_4f32.into(), t.into()]);
-    let r = b.select(is_big, big, small);
-    keep_nan(b, x.into(), r)
+    b.select(is_big, big, small)
 }

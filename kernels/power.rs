@@ -2,12 +2,15 @@
 //!
 //! The power is `e^(y ln |x|)`; an error of the exponent is the result's relative error, and the exponent reaches 88 (f64:
 //! 745) times 1 ULP. So the logarithm and its product with `y` are sums of two numbers: with `x = 2^k m`, `m` within
-//! `√2` of 1, and `s = (m - 1) / (m + 1)`, `ln m = 2s + 2/3 s³ + s⁵ q(s²)`, of which the first two terms are computed with
-//! their rounding errors. Within 2 ULP in both types, measured by `tests/kernels/numerics.rs`.
+//! `√2` of 1, and `s = (m - 1) / (m + 1)`, `ln m = 2s + 2/3 s³ + s⁵ q(s²)`. Of doubles the first two terms are computed with
+//! their rounding errors; of singles, whose logarithm is to base 2, the first term and `s²`: two roundings of the second term, a hundredth of the
+//! logarithm at most, are an ULP of the result. Within 2 ULP of doubles and 4 of singles, measured by `tests/kernels/numerics.rs`.
 
 use super::float::{Float, Polynomial};
+use super::math;
 use crate::mir::{Builder, Gen, Part, Type};
-use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
+use barewave_isa::op;
+use std::f64::consts::{FRAC_1_SQRT_2, LOG2_E};
 
 /// Of `(ln m - 2s - 2/3 s³) / s⁵` in `s²`.
 const LOG: Polynomial = Polynomial {
@@ -24,30 +27,35 @@ const LOG: Polynomial = Polynomial {
     ],
 };
 
-/// ln 2 in two parts, of which multiples of the first by exponents are exact.
-fn ln_2(f: Float) -> (f64, f64) {
-    let high = f.pick(0.693_145_751_953_125, super::double::LN2[0]);
-    (high, f.pick(LN_2 - high, super::double::LN2[1]))
-}
-
-/// `ln a` of a magnitude as the sum of two numbers; of 0 and infinity as their limits and 0.
-fn log_in_two(f: Float, b: &mut Builder, a: Part) -> (Part, Part) {
+/// `m` and `k` of a magnitude `2^k m`, `m` from `√½` to `√2`.
+fn split(f: Float, b: &mut Builder, a: Part) -> (Part, Part) {
     let (mantissa, k) = f.frexp(b, a);
     let low = f.compare_to(b, Gen::CmpLt, mantissa, FRAC_1_SQRT_2);
     let by = b.select(low, 1u32, 0u32);
     let m = f.ldexp(b, mantissa, by);
     let k = b.sub(k, by);
-    let k = b.convert(Type::I32, f.0, k);
-    // s = (m - 1) / (m + 1) and its rest.
+    (m, k)
+}
+
+/// `s = (m - 1) / (m + 1)` and its rest.
+fn quotient_in_two(f: Float, b: &mut Builder, m: Part) -> (Part, Part) {
     let (n, d) = (f.plus(b, m, -1.0), f.plus(b, m, 1.0));
     let taken = f.plus(b, d, -1.0);
     let d_low = f.sub(b, m, taken);
-    let s = f.ratio(b, n, d);
-    let minus = f.neg(b, s);
-    let e = f.fma(b, minus, d, n);
-    let e = f.fma(b, minus, d_low, e);
     let r = f.one(b, Gen::Rcp, d);
-    let s_low = f.mul(b, e, r);
+    // Of singles the rest is exact enough whatever bits the quotient has.
+    let s = if f.is_double() { f.div(b, n, d) } else { f.mul(b, n, r) };
+    let e = f.less_product(b, s, d, n);
+    let e = f.less_product(b, s, d_low, e);
+    (s, f.mul(b, e, r))
+}
+
+/// `ln a` of a double's magnitude as the sum of two numbers; of 0 and infinity as their limits and anything.
+fn log_in_two(b: &mut Builder, a: Part) -> (Part, Part) {
+    let f = Float(Type::F64);
+    let (m, k) = split(f, b, a);
+    let k = b.convert(Type::I32, f.0, k);
+    let (s, s_low) = quotient_in_two(f, b, m);
     // s², s³ and 2/3 s³ with their rests.
     let (z, z_low) = f.two_product(b, s, s);
     let twice = f.add(b, s, s);
@@ -56,7 +64,7 @@ fn log_in_two(f: Float, b: &mut Builder, a: Part) -> (Part, Part) {
     let c_low = f.fma(b, s, z_low, c_low);
     let c_low = f.fma(b, s_low, z, c_low);
     let third = f.held(b, 2.0 / 3.0);
-    let third_low = f.held(b, f.pick(2.0 / 3.0 - f64::from((2.0 / 3.0) as f32), 3.700_743_415_417_188e-17));
+    let third_low = f.held(b, 3.700_743_415_417_188e-17);
     let (u, u_low) = f.two_product(b, c, third);
     let u_low = f.fma(b, c, third_low, u_low);
     let u_low = f.fma(b, c_low, third, u_low);
@@ -66,7 +74,8 @@ fn log_in_two(f: Float, b: &mut Builder, a: Part) -> (Part, Part) {
     let s_low_twice = f.add(b, s_low, s_low);
     let rest = f.add(b, rest, s_low_twice);
     let (w, w_low) = f.fast_two_sum(b, twice, u);
-    let (high, low) = ln_2(f);
+    // Multiples of the first part of ln 2 by exponents are exact.
+    let [high, low] = super::double::LN2;
     let whole = f.scaled(b, k, high);
     let (t, t_low) = f.fast_two_sum(b, whole, w);
     let rest = f.add(b, rest, w_low);
@@ -75,62 +84,131 @@ fn log_in_two(f: Float, b: &mut Builder, a: Part) -> (Part, Part) {
     let rest = f.fma(b, k, low, rest);
     let (high, low) = f.fast_two_sum(b, t, rest);
     // Neither 0 nor infinity has a mantissa.
-    let zero = f.held(b, 0.0);
     let flat = f.compare_to(b, Gen::CmpEq, a, 0.0);
     let endless = f.compare_to(b, Gen::CmpEq, a, f64::INFINITY);
     let least = f.held(b, f64::NEG_INFINITY);
     let high = f.select(b, flat, least, high);
-    let high = f.select(b, endless, a, high);
-    let low = f.select(b, flat, zero, low);
-    (high, f.select(b, endless, zero, low))
+    (f.select(b, endless, a, high), low)
+}
+
+/// `log2 a` of a single's magnitude as the sum of two numbers, the second below 1/100; of 0 and infinity as their limits and anything.
+fn log2_in_two(b: &mut Builder, a: Part) -> (Part, Part) {
+    let f = Float(Type::F32);
+    let (m, k) = split(f, b, a);
+    // Quicker than a conversion.
+    let sum = b.v(1);
+    b.emit(Gen::Add.of(Type::I32), &[sum.into()], &[k.into(), math::WHOLE.to_bits().into()]);
+    let k = math::whole_part(b, sum);
+    let (s, s_low) = quotient_in_two(f, b, m);
+    // The first term, with its rounding error and what the constant lacks.
+    let in_two = |x: f64| [x, x - f64::from(x as f32)];
+    let [unit, unit_low] = in_two(2.0 * LOG2_E).map(|x| f.held(b, x));
+    let (first, first_low) = f.two_product(b, s, unit);
+    let first_low = f.fma(b, s, unit_low, first_low);
+    let first_low = f.fma(b, s_low, unit, first_low);
+    // s² with its rest, and what the other terms have in common with s.
+    let (z, z_low) = f.two_product(b, s, s);
+    let twice = f.add(b, s, s);
+    let z_low = f.fma(b, twice, s_low, z_low);
+    let coefficients: Vec<f32> = LOG.single.iter().map(|c| (f64::from(*c) * LOG2_E) as f32).collect();
+    let p = math::polynomial(b, z, &coefficients);
+    let [third, third_low] = in_two(2.0 / 3.0 * LOG2_E).map(|x| f.held(b, x));
+    let p = f.fma(b, z, p, third_low);
+    let p = f.mul(b, z, p);
+    let p = f.fma(b, z_low, third, p);
+    let p = f.fma(b, z, third, p);
+    let rest = f.fma(b, s, p, first_low);
+    let (high, lost) = f.fast_two_sum(b, k, first);
+    let low = f.add(b, rest, lost);
+    // Neither 0 nor infinity has a mantissa: that of 0 is 0.
+    let limit = f.plus(b, m, -1.0);
+    let limit = f.scaled(b, limit, f64::INFINITY);
+    let special = class(b, a, ZERO | INFINITE);
+    (f.select(b, special, limit, high), low)
+}
+
+/// Classes of floats in `v_cmp_class_f32`'s mask.
+const ZERO: u32 = 1 << 5 | 1 << 6;
+const INFINITE: u32 = 1 << 2 | 1 << 9;
+const NEGATIVE: u32 = 1 << 3 | 1 << 4;
+
+/// Mask of the lanes where a float, single or double, is of one of these classes.
+fn class(b: &mut Builder, x: Part, classes: u32) -> Part {
+    let op = if x.len == 2 { op::V_CMP_CLASS_F64 } else { op::V_CMP_CLASS_F32 };
+    let mask = b.mask();
+    b.emit(op, &[mask.into()], &[x.into(), classes.into()]);
+    mask
 }
 
 /// `a^y` of a magnitude.
 fn magnitude(f: Float, b: &mut Builder, a: Part, y: Part) -> Part {
-    let (log, log_low) = log_in_two(f, b, a);
-    let (high, low) = f.two_product(b, y, log);
-    let low = f.fma(b, y, log_low, low);
-    // Where the result is 0 or infinite, the rest may be anything.
+    if f.is_double() { magnitude_of_double(b, a, y) } else { magnitude_of_single(b, a, y) }
+}
+
+/// A product `high` and the rest: where the result is 0 or infinite, the rest may be anything.
+fn where_finite(f: Float, b: &mut Builder, high: Part, rest: Part) -> Part {
     let size = f.abs(b, high);
     let near = f.compare_to(b, Gen::CmpLt, size, f.pick(256.0, 2048.0));
     let zero = f.held(b, 0.0);
-    let low = f.select(b, near, low, zero);
+    f.select(b, near, rest, zero)
+}
+
+/// `a^y` of a double's magnitude.
+fn magnitude_of_double(b: &mut Builder, a: Part, y: Part) -> Part {
+    let f = Float(Type::F64);
+    let (log, log_low) = log_in_two(b, a);
+    let (high, low) = f.two_product(b, y, log);
+    let low = f.fma(b, y, log_low, low);
+    let low = where_finite(f, b, high, low);
     let (p, n) = f.exp_parts(b, high);
     let p = f.fma(b, p, low, p);
     let r = f.ldexp(b, p, n);
     f.keep_nan(b, high, r)
 }
 
-/// `x^y` of `a^y` with `a = |x|`: odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
-pub(super) fn signed(f: Float, b: &mut Builder, [x, a, y]: [Part; 3], r: Part) -> Part {
+/// `a^y` of a single's magnitude: `2^(y log2 a)`.
+fn magnitude_of_single(b: &mut Builder, a: Part, y: Part) -> Part {
+    let f = Float(Type::F32);
+    let (log, log_low) = log2_in_two(b, a);
+    let (high, low) = f.two_product(b, y, log);
+    let low = f.fma(b, y, log_low, low);
+    let low = where_finite(f, b, high, low);
+    let sum = f.plus(b, high, math::WHOLE.into());
+    let (sum, n) = math::exponent_within_reach(b, sum);
+    let rest = f.sub(b, high, n);
+    let rest = f.add(b, rest, low);
+    let p = f.one(b, Gen::Exp2, rest);
+    let n = math::exponent_of_sum(b, sum, 0);
+    f.ldexp(b, p, n)
+}
+
+/// `x^y` of `|x|^y`: odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
+pub(super) fn signed(f: Float, b: &mut Builder, [x, y]: [Part; 2], r: Part) -> Part {
     let whole = f.one(b, Gen::Trunc, y);
-    let integral = f.compare(b, Gen::CmpEq, whole, y);
+    let partial = f.compare(b, Gen::CmpNe, whole, y);
     let half = f.scaled(b, y, 0.5);
     let half_whole = f.one(b, Gen::Trunc, half);
     let odd = f.compare(b, Gen::CmpNe, half_whole, half);
-    let odd = b.mask_and(integral, odd);
+    let odd = b.mask_and_not(odd, partial);
     let signed = f.copysign(b, r, x);
     let r = f.select(b, odd, signed, r);
-    let negative = f.compare_to(b, Gen::CmpLt, x, 0.0);
-    let finite = f.compare_to(b, Gen::CmpLt, a, f64::INFINITY);
-    let negative = b.mask_and(negative, finite);
+    let negative = class(b, x, NEGATIVE);
+    let outside = b.mask_and(negative, partial);
     let nan = f.held(b, f64::NAN);
-    let inside = f.select(b, integral, r, nan);
-    f.select(b, negative, inside, r)
+    f.select(b, outside, nan, r)
 }
 
 /// `x^y` with the special cases of C's `pow`.
 pub(super) fn pow(f: Float, b: &mut Builder, x: Part, y: Part) -> Part {
     let a = f.abs(b, x);
     let r = magnitude(f, b, a, y);
-    // 1 and -1 stay 1 whatever the exponent, infinities and NaN included (a NaN exponent of -1 is not integral).
+    // 1 and -1 stay 1 whatever the exponent, infinities and NaN included (a NaN exponent of -1 is not integral); y == 0 gives 1 for every x.
     let one = f.held(b, 1.0);
     let unit = f.compare_to(b, Gen::CmpEq, a, 1.0);
-    let r = f.select(b, unit, one, r);
-    let r = signed(f, b, [x, a, y], r);
-    // y == 0 gives 1 for every x.
     let zero = f.compare_to(b, Gen::CmpEq, y, 0.0);
-    f.select(b, zero, one, r)
+    let flat = b.mask_or(unit, zero);
+    let r = f.select(b, flat, one, r);
+    signed(f, b, [x, y], r)
 }
 
 /// C's `fmod`: what division leaves, with the sign of `x`, exact for every quotient.
@@ -158,8 +236,7 @@ pub(super) fn remainder(f: Float, b: &mut Builder, x: Part, y: Part) -> Part {
         let s = f.ldexp(b, d, k);
         let q = f.div(b, r, s);
         let q = f.one(b, Gen::Trunc, q);
-        let minus = f.neg(b, q);
-        let left = f.fma(b, minus, s, r);
+        let left = f.less_product(b, q, s, r);
         let over = f.compare_to(b, Gen::CmpLt, left, 0.0);
         let back = f.add(b, left, s);
         let left = f.select(b, over, back, left);

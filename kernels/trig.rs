@@ -17,7 +17,7 @@
 //! the result for large `x` and near the zeros. It is not used.
 
 use super::float::{Float, Polynomial};
-use super::math::{add, mul, neg, sub};
+use super::math::{WHOLE, add, mul, product_less, sub};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use barewave_isa::op;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4};
@@ -64,7 +64,7 @@ pub(super) fn rarely<const N: usize>(
 /// Quadrant, remainder and nothing that it lacks of a magnitude below [`FAR`]: two roundings of the remainder itself.
 fn cody_waite(b: &mut Builder, a: Part) -> [Part; 3] {
     // Added to the number of quarter turns it leaves the nearest integer in the lowest bits.
-    let whole = b.to_vector(12_582_912.0f32);
+    let whole = b.to_vector(WHOLE);
     let quadrant = b.fma(a, FRAC_2_PI as f32, whole);
     let q = sub(b, quadrant, whole);
     let parts = [-FRAC_PI_2 as f32, 4.371_139e-8, 1.715_124_5e-15];
@@ -179,8 +179,7 @@ fn payne_hanek(b: &mut Builder, a: Part) -> (Part, Part, Part) {
     let unit = std::f64::consts::FRAC_PI_2 / 2f64.powi(32);
     let (unit, unit_low) = (unit as f32, (unit - unit as f32 as f64) as f32);
     let r = mul(b, exact, unit);
-    let minus = neg(b, r.into());
-    let e = b.fma(exact, unit, minus);
+    let e = product_less(b, Type::F32, [exact.into(), unit.into(), r.into()]);
     let e = b.fma(exact, unit_low, e);
     let e = b.fma(tail, unit / 2f32.powi(24), e);
     let rest = add(b, r, e);
@@ -229,8 +228,7 @@ fn polynomials(f: Float, b: &mut Builder, r: &Reduced) -> (Part, Part) {
     let p = f.mul(b, square, p);
     let half = f.constant(b, -0.5);
     let p = f.fma(b, z, half, p);
-    let back = f.neg(b, r.rest);
-    let p = f.fma(b, back, r.low, p);
+    let p = f.less_product(b, r.rest, r.low, p);
     let cosine = f.plus(b, p, 1.0);
     (sine, cosine)
 }
@@ -273,7 +271,7 @@ pub(super) fn tan(f: Float, b: &mut Builder, x: Part) -> Part {
     let (sine, cosine) = polynomials(f, b, &r);
     let odd = is_odd(b, r.quadrant);
     let (n, d) = (f.select(b, odd, cosine, sine), f.select(b, odd, sine, cosine));
-    let t = f.div(b, n, d);
+    let t = f.ratio(b, n, d);
     let sign = b.shl(r.quadrant, 31u32);
     let sign = b.op(Gen::Xor.of(Type::B32), &[sign.into(), f.top(x).into()]);
     let t = f.xor_sign(b, t, sign);

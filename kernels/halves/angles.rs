@@ -6,7 +6,7 @@
 //! weighted least squares finds, below 4e-6.
 
 use crate::kernels::float::Float;
-use crate::kernels::math::{abs, add, copysign, mul, polynomial, sub};
+use crate::kernels::math::{WHOLE, abs, add, copysign, mul, polynomial, sub};
 use crate::kernels::trig::{FAR, rarely, sin_cos, tan};
 use crate::mir::{Builder, Gen, Part, Type};
 use barewave_isa::op;
@@ -14,9 +14,6 @@ use std::f32::consts::{FRAC_1_PI, FRAC_2_PI, FRAC_PI_2, PI};
 
 /// `π` in two parts, both positive: what is taken off a zero of either sign leaves it its sign.
 const PI_IN_TWO: [f32; 2] = [3.141_592_5, 1.509_958e-7];
-/// Added to a number below 2^22 it leaves the nearest integer in the sum's lowest bits.
-const WHOLE: f32 = 12_582_912.0;
-
 /// Sine or cosine: that of `r` from -π/2 to π/2, negative where `q` is odd. For the cosine `q` is half an integer.
 pub(super) fn sine(b: &mut Builder, cos: bool, x: Part) -> Part {
     let whole = b.to_vector(WHOLE);

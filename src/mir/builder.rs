@@ -403,9 +403,20 @@ impl Builder {
     }
     /// Both masks.
     pub fn mask_and(&mut self, a: Part, b: Part) -> Part {
+        self.mask_of([op::S_AND_B32, op::S_AND_B64], a, b)
+    }
+    /// The one mask without the other.
+    pub fn mask_and_not(&mut self, a: Part, b: Part) -> Part {
+        self.mask_of([op::S_ANDN2_B32, op::S_ANDN2_B64], a, b)
+    }
+    /// Either mask.
+    pub fn mask_or(&mut self, a: Part, b: Part) -> Part {
+        self.mask_of([op::S_OR_B32, op::S_OR_B64], a, b)
+    }
+    /// An operation on masks of one dword or of two.
+    fn mask_of(&mut self, [one, two]: [Op; 2], a: Part, b: Part) -> Part {
         let d = self.mask();
-        let op = if d.len == 2 { op::S_AND_B64 } else { op::S_AND_B32 };
-        self.emit(op, &[d.into()], &[a.into(), b.into()]);
+        self.emit(if d.len == 2 { two } else { one }, &[d.into()], &[a.into(), b.into()]);
         d
     }
     /// `off` where the mask is set, else [`Builder::OUT_OF_BOUNDS`].
