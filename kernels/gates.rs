@@ -198,11 +198,14 @@ fn gelu_of_single(b: &mut Builder, x: Part) -> Part {
     let w = f.mul(b, a, r);
     let e = f.less_product(b, d, w, a);
     let e = f.fma(b, excess, w, e);
-    let w = f.fma(b, e, r, w);
-    let (two, minus_one) = (f.constant(b, 2.0), f.held(b, -1.0));
-    let q = f.fma(b, two, w, minus_one);
+    // The quotient in two parts, so that its product with the polynomial is rounded once.
+    let w_low = f.mul(b, e, r);
+    let minus_one = f.held(b, -1.0);
+    let q = b.fma(2.0f32, w, minus_one);
+    let q = b.fma(2.0f32, w_low, q);
     let m = f.polynomial(b, q, &MILLS);
-    let m = f.mul(b, w, m);
+    let low = f.mul(b, m, w_low);
+    let m = f.fma(b, m, w, low);
     let y = f.mul(b, p, m);
     let y = f.ldexp(b, y, n);
     // 0 x is -0, of minus infinity a NaN.

@@ -8,8 +8,8 @@
 use crate::kernels::float::Float;
 use crate::kernels::math::{WHOLE, abs, add, copysign, mul, polynomial, sub};
 use crate::kernels::trig::{FAR, rarely, sin_cos, tan};
-use crate::mir::{Builder, Gen, Part, Type};
-use barewave_isa::op;
+use crate::mir::{Builder, Gen, MInst, Part, Type};
+use barewave_isa::{ModName, Mods, op};
 use std::f32::consts::{FRAC_1_PI, FRAC_2_PI, FRAC_PI_2, PI};
 
 /// `π` in two parts, both positive: what is taken off a zero of either sign leaves it its sign.
@@ -45,8 +45,7 @@ pub(super) fn tangent(b: &mut Builder, x: Part) -> Part {
     let s = mul(b, r, r);
     let p = polynomial(b, s, &[4.308_871e-2, 4.139_867_4e-2, 1.360_65e-1, 3.331_543_5e-1, 1.0]);
     let t = mul(b, r, p);
-    let minus = b.op(Gen::Neg.of(Type::F32), &[t.into()]);
-    let turned = b.op(Gen::Rcp.of(Type::F32), &[minus.into()]);
+    let turned = b.op_with(op::V_RCP_F32, &[t.into()], Mods::new().with(ModName::Neg, 1));
     let odd = b.op(op::V_AND_B32, &[1u32.into(), sum.into()]);
     let odd = b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), odd.into()]);
     let near = b.select(odd, turned, t);
@@ -62,8 +61,9 @@ fn reduced(b: &mut Builder, q: Part, x: Part, [high, low]: [f32; 2]) -> Part {
 
 /// The value, or for large operands what the recipe of f32 gives.
 fn unless_far(b: &mut Builder, x: Part, near: Part, other: impl FnOnce(&mut Builder) -> Part) -> Part {
-    let a = abs(b, x.into());
-    let far = b.op(Gen::CmpLe.of(Type::F32), &[(FAR as f32).into(), a.into()]);
+    let (limit, far) = (b.to_vector(FAR as f32), b.mask());
+    let mods = Mods::new().with(ModName::Abs, 0b10);
+    b.push(MInst { mods, ..MInst::new(op::V_CMP_LE_F32, &[far.into()], &[limit.into(), x.into()]) });
     let [r] = rarely(b, far, [near], |b| [other(b)]);
     r
 }
