@@ -43,7 +43,10 @@ pub(super) fn tangent(b: &mut Builder, x: Part) -> Part {
     let q = sub(b, sum, whole);
     let r = reduced(b, q, x, PI_IN_TWO.map(|part| part / 2.0));
     let s = mul(b, r, r);
-    let p = polynomial(b, s, &[4.308_871e-2, 4.139_867_4e-2, 1.360_65e-1, 3.331_543_5e-1, 1.0]);
+    let mut p = b.to_vector(4.308_871e-2f32);
+    for k in [4.139_867_4e-2f32, 1.360_65e-1, 3.331_543_5e-1, 1.0] {
+        p = b.fma(p, s, k);
+    }
     let t = mul(b, r, p);
     let turned = b.op_with(op::V_RCP_F32, &[t.into()], Mods::new().with(ModName::Neg, 1));
     let odd = b.op(op::V_AND_B32, &[1u32.into(), sum.into()]);
@@ -52,11 +55,10 @@ pub(super) fn tangent(b: &mut Builder, x: Part) -> Part {
     unless_far(b, x, near, |b| tan(Float(Type::F32), b, x))
 }
 
-/// `x - q (high + low)`.
+/// `x - q (high + low)`. Constants are no vectors: every element has blocks of its own, whose vectors would all be set again.
 fn reduced(b: &mut Builder, q: Part, x: Part, [high, low]: [f32; 2]) -> Part {
-    let (high, low) = (b.to_vector(-high), b.to_vector(-low));
-    let r = b.fma(q, high, x);
-    b.fma(q, low, r)
+    let r = b.fma(q, -high, x);
+    b.fma(q, -low, r)
 }
 
 /// The value, or for large operands what the recipe of f32 gives.
