@@ -179,7 +179,7 @@ pub(super) fn log(b: &mut Builder, x: Opnd) -> Part {
 /// `l ln 2`, ln 2 in two parts of one sign, so that infinities stay what they are.
 fn by_ln_2(b: &mut Builder, l: Part) -> Part {
     let low = mul(b, 5.769_999e-8f32, l);
-    b.fma(l, 0.693_147_1f32, low)
+    b.fma(l, std::f32::consts::LN_2.next_down(), low)
 }
 
 /// `ln(1 + x)`: the logarithm of the rounded sum, which is 0 or no denormal, and what the rounding took.
