@@ -60,7 +60,7 @@ fn running_sums_in_sections() {
         // One section takes three, and two more where pieces are left.
         let launches = launches(&b);
         assert!(launches > 5, "{what}: {launches} launches");
-        equal += usize::from(launches % 3 == 0);
+        equal += usize::from(launches.is_multiple_of(3));
         outputs_on(&b, &what, 0.0, &[TARGET.0]);
     }
     assert!((1..4).contains(&equal), "{equal} of 4 in equal pieces");
