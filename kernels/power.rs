@@ -140,11 +140,6 @@ fn class(b: &mut Builder, x: Part, classes: u32) -> Part {
     mask
 }
 
-/// `a^y` of a magnitude.
-fn magnitude(f: Float, b: &mut Builder, a: Part, y: Part) -> Part {
-    if f.is_double() { magnitude_of_double(b, a, y) } else { magnitude_of_single(b, a, y) }
-}
-
 /// A product `high` and the rest: where the result is 0 or infinite, the rest may be anything.
 fn where_finite(f: Float, b: &mut Builder, high: Part, rest: Part) -> Part {
     let size = f.abs(b, high);
@@ -153,26 +148,18 @@ fn where_finite(f: Float, b: &mut Builder, high: Part, rest: Part) -> Part {
     f.select(b, near, rest, zero)
 }
 
-/// `a^y` of a double's magnitude.
-fn magnitude_of_double(b: &mut Builder, a: Part, y: Part) -> Part {
-    let f = Float(Type::F64);
-    let (log, log_low) = log_in_two(b, a);
+/// `a^y` of a magnitude: of doubles `e^(y ln a)`, of singles `2^(y log2 a)`.
+fn magnitude(f: Float, b: &mut Builder, a: Part, y: Part) -> Part {
+    let (log, log_low) = if f.is_double() { log_in_two(b, a) } else { log2_in_two(b, a) };
     let (high, low) = f.two_product(b, y, log);
     let low = f.fma(b, y, log_low, low);
     let low = where_finite(f, b, high, low);
-    let (p, n) = f.exp_parts(b, high);
-    let p = f.fma(b, p, low, p);
-    let r = f.ldexp(b, p, n);
-    f.keep_nan(b, high, r)
-}
-
-/// `a^y` of a single's magnitude: `2^(y log2 a)`.
-fn magnitude_of_single(b: &mut Builder, a: Part, y: Part) -> Part {
-    let f = Float(Type::F32);
-    let (log, log_low) = log2_in_two(b, a);
-    let (high, low) = f.two_product(b, y, log);
-    let low = f.fma(b, y, log_low, low);
-    let low = where_finite(f, b, high, low);
+    if f.is_double() {
+        let (p, n) = f.exp_parts(b, high);
+        let p = f.fma(b, p, low, p);
+        let r = f.ldexp(b, p, n);
+        return f.keep_nan(b, high, r);
+    }
     let sum = f.plus(b, high, math::WHOLE.into());
     let (sum, n) = math::exponent_within_reach(b, sum);
     let rest = f.sub(b, high, n);

@@ -14,6 +14,7 @@ use std::f32::consts::{FRAC_1_PI, FRAC_2_PI, FRAC_PI_2, PI};
 
 /// `π` in two parts, both positive: what is taken off a zero of either sign leaves it its sign.
 const PI_IN_TWO: [f32; 2] = [3.141_592_5, 1.509_958e-7];
+
 /// Sine or cosine: that of `r` from -π/2 to π/2, negative where `q` is odd. For the cosine `q` is half an integer.
 pub(super) fn sine(b: &mut Builder, cos: bool, x: Part) -> Part {
     let whole = b.to_vector(WHOLE);
