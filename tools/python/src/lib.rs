@@ -4,6 +4,8 @@
 //! a call, and allocates what comes back. Nothing here is meant to be called by anyone else. While the compiler or a device
 //! works, other Python threads run; a panic of theirs becomes an exception like any error.
 
+#![cfg(feature = "extension")]
+
 mod forms;
 mod launch;
 mod session;
