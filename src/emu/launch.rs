@@ -3,10 +3,11 @@
 //! Threads take workgroups in order of their number. Within a workgroup waves take turns: each runs until a barrier, a
 //! sleep, its time slice or its end; when all that are left stand at a barrier they go on.
 //!
-//! A workgroup may wait in a loop for one that has a higher number (barriers of a whole grid do). A thread that works
-//! for long without finishing a workgroup therefore starts more of them, twice as many each time, and lets them take
-//! turns; how many may run at once is bounded by the memory for their registers ([`RESIDENT_BYTES`]), as it is on
-//! hardware.
+//! A workgroup may wait in a loop for one that has a higher number (barriers of a whole grid do). A wave that jumps back in
+//! such a loop ([`spin`](super::spin)) ends its turn. A thread whose workgroups all do nothing else starts more of them, twice as
+//! many each time, and goes on with so many until the launch ends. So does, until a workgroup ends, a thread
+//! that works for long without finishing one, since not every loop that waits looks like one. How many may run at once is
+//! bounded by the memory for their registers ([`RESIDENT_BYTES`]), as it is on hardware.
 
 use super::dispatch::{Launch, SLICE};
 use super::exec::barrier;
@@ -14,6 +15,7 @@ use super::fault::{Fault, FaultKind};
 use super::observe::{self, Observer, Watch};
 use super::program::Program;
 use super::queue::pool;
+use super::spin;
 use super::strict::Checker;
 use super::wave::{
     Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, POISON, PRIVATE_APERTURE, SCALARS, SHARED_APERTURE, VCC, Wave,
@@ -36,8 +38,12 @@ pub struct LaunchStats {
     pub instructions: u64,
 }
 
-/// Instructions that a thread runs without finishing a workgroup before it starts more.
+/// Work of a thread that finishes no workgroup, counted like [`TURN`], before it starts more.
 const PATIENCE: u64 = 1 << 22;
+/// The same for each workgroup of a thread that only waits.
+const WAITING: u64 = 1 << 13;
+/// Instructions of a turn at most in which a wave has done nothing but to wait.
+const LOOKING: u64 = 4 * spin::LONGEST as u64;
 /// Waves of a launch that the calling thread begins alone: it may be over before others have woken up.
 const TINY: u64 = 16;
 /// Work of a tiny launch, counted like [`TURN`], after which the threads of the pool help all the same.
@@ -103,10 +109,9 @@ impl Launch<'_> {
                 help();
             }
             let (mut running, mut idle): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
-            // How many workgroups may run at once, and the work since one ended or the number grew.
-            let (mut room, mut work) = (1, 0);
+            let mut room = Room::default();
             while !stop.load(Ordering::Relaxed) {
-                while running.len() < room {
+                while running.len() < room.groups {
                     let made = idle.pop().map_or_else(|| Group::new(self, n), Ok);
                     let mut group = match made {
                         Ok(g) => g,
@@ -135,7 +140,7 @@ impl Launch<'_> {
                     break;
                 }
                 let before = running.len();
-                let began = work;
+                let (mut work, mut waiting) = (0, true);
                 let looks = self.state.looks.load(Ordering::Relaxed);
                 let mut i = 0;
                 while i < running.len() {
@@ -147,6 +152,7 @@ impl Launch<'_> {
                     });
                     // A turn costs something, however few instructions it has.
                     work += group.count - count + TURN;
+                    waiting &= group.waits && !done;
                     if done {
                         instructions.fetch_add(group.count, Ordering::Relaxed);
                         idle.push(running.remove(i));
@@ -160,17 +166,12 @@ impl Launch<'_> {
                     attend();
                 }
                 if alone < ALONE {
-                    alone += work - began;
+                    alone += work;
                     if alone >= ALONE {
                         help();
                     }
                 }
-                if running.len() < before {
-                    (room, work) = (1, 0);
-                } else if work > PATIENCE {
-                    room = (2 * before).min((RESIDENT_BYTES / running[0].bytes()).max(1));
-                    work = 0;
-                }
+                room.after(work, waiting, before, &running);
             }
             running.iter_mut().chain(&mut idle).for_each(|g| g.release(self));
         };
@@ -356,11 +357,49 @@ impl Launch<'_> {
     }
 }
 
+/// How many workgroups a thread runs at once.
+struct Room {
+    groups: usize,
+    /// They were found to wait for others: there stay so many.
+    found: bool,
+    /// Work since a workgroup ended or there were more, and since one did anything but to wait.
+    work: u64,
+    waited: u64,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { groups: 1, found: false, work: 0, waited: 0 }
+    }
+}
+
+impl Room {
+    /// Each of so many workgroups had a turn, with so much work, and those that still run only waited or did not.
+    fn after(&mut self, work: u64, waiting: bool, before: usize, running: &[Group]) {
+        self.work += work;
+        self.waited = if waiting { self.waited + work } else { 0 };
+        let ended = running.len() < before;
+        self.found |= self.waited > WAITING * before as u64;
+        if ended && !self.found {
+            self.groups = 1;
+        }
+        let longer = self.waited > WAITING * before as u64 || self.work > PATIENCE;
+        if let (true, false, Some(group)) = (longer, ended, running.first()) {
+            self.groups = self.groups.max((2 * before).min((RESIDENT_BYTES / group.bytes()).max(1)));
+        }
+        if ended || longer {
+            (self.work, self.waited) = (0, 0);
+        }
+    }
+}
+
 /// The waves and the LDS of a workgroup that runs, used again for later ones.
 struct Group {
     id: u64,
     /// Instructions executed.
     count: u64,
+    /// Its waves did nothing but to wait for others in their last turn.
+    waits: bool,
     states: Vec<State>,
     waves: Vec<Wave>,
     lds: Vec<u8>,
@@ -402,6 +441,7 @@ impl Group {
         Ok(Group {
             id: 0,
             count: 0,
+            waits: false,
             states: Vec::new(),
             waves,
             lds: vec![0; l.lds_size as usize + 64],
@@ -454,6 +494,7 @@ impl Group {
     /// Gives every wave that is ready a time slice; true when all waves have ended.
     fn turn(&mut self, l: &Launch, mut watch: Option<&mut Watch>) -> Result<bool, Box<Fault>> {
         let mut alive = false;
+        self.waits = true;
         for (w, state) in self.waves.iter_mut().zip(&mut self.states) {
             alive |= *state != State::Done;
             if *state != State::Ready {
@@ -465,7 +506,9 @@ impl Group {
                 (Some(c), None) => c.interpret(w, l),
                 (_, Some(o)) => observe::interpret(w, l, o),
             };
-            self.count += w.count - before;
+            let executed = w.count - before;
+            self.count += executed;
+            self.waits &= executed <= LOOKING && matches!(ctl, Ctl::Spin | Ctl::Retry | Ctl::Yield);
             match ctl {
                 Ctl::End => *state = State::Done,
                 Ctl::Barrier => *state = State::AtBarrier,
@@ -553,6 +596,10 @@ fn interpret(w: &mut Wave, program: &Program) -> Ctl {
                 if count > stop {
                     break Ctl::Yield;
                 }
+            }
+            Ctl::Spin => {
+                ip = w.ip;
+                break Ctl::Spin;
             }
             c @ (Ctl::Barrier | Ctl::Yield) => {
                 ip += 1;

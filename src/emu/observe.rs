@@ -247,7 +247,7 @@ fn through(w: &mut Wave, program: &Program, scalars: &[usize], rounds: Loop, sto
         }
         w.count += 1;
         let ctl = execute(w, program);
-        times += u64::from(matches!(ctl, Ctl::Jump) && w.ip == rounds.first);
+        times += u64::from(matches!(ctl, Ctl::Jump | Ctl::Spin) && w.ip == rounds.first);
         if let Some(ctl) = w.proceed(ctl, stop) {
             return (Some(ctl), times);
         }

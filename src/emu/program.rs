@@ -11,8 +11,9 @@ use super::exec::{barrier, flow, lane, valu};
 use super::lanes::Ty;
 use super::machine::Machine;
 use super::sem;
+use super::spin;
 use super::strict::facts::{Facts, facts};
-use super::uop::{BRANCH, blank};
+use super::uop::{BRANCH, WAITS, blank};
 use super::uop::{Batch, Kind, UOp};
 use super::vopd;
 use barewave_isa::action::{Action, Cross, Flow, Sync};
@@ -104,7 +105,11 @@ impl Program {
         for i in 0..p.ops.len() {
             if p.ops[i].src[1].kind == Kind::None && p.ops[i].access.flags == BRANCH {
                 let target = p.ops[i].src[1].value;
-                p.ops[i].imm = p.code.index_of(target).map_or(flow::NOWHERE, |t| t as i64);
+                let target = p.code.index_of(target);
+                p.ops[i].imm = target.map_or(flow::NOWHERE, |t| t as i64);
+                if target.is_some_and(|t| t <= i && spin::waits(m.target, lanes, &p.code.raws[t..=i])) {
+                    p.ops[i].access.flags |= WAITS;
+                }
             }
         }
         p

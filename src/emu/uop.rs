@@ -246,8 +246,10 @@ pub struct Matrix {
     pub execute: Execute,
 }
 
-/// `access.flags` of branches, until their targets are resolved.
+/// `access.flags` of branches to what [`UOp::imm`] says.
 pub const BRANCH: u16 = 1 << 14;
+/// `access.flags` of branches that loops jump back by in which a wave waits for what others leave in memory.
+pub const WAITS: u16 = 1 << 15;
 
 unsafe fn none(_: *mut u32, _: *const u32, _: *const u32, _: *const u32, _: u64, _: &Rows) -> u64 {
     0

@@ -35,6 +35,8 @@ pub enum Ctl {
     Next,
     /// `Wave::ip` was set.
     Jump,
+    /// `Wave::ip` was set, to look once more at what others may have left: let them run.
+    Spin,
     /// Wait for the other waves of the workgroup, then go on.
     Barrier,
     /// Let other waves run.
@@ -293,6 +295,7 @@ impl Wave {
             Ctl::Next => self.ip += 1,
             Ctl::Jump if self.count > stop => return Some(Ctl::Yield),
             Ctl::Jump => {}
+            Ctl::Spin => return Some(ctl),
             Ctl::Barrier | Ctl::Yield => {
                 self.ip += 1;
                 return Some(ctl);

@@ -15,3 +15,4 @@ mod modes;
 mod mutation;
 mod numbers;
 mod strict;
+mod waiting;

@@ -6,7 +6,7 @@
 //! the launch asks for it, real time at 100 MHz; messages have no effect.
 
 use crate::fault::FaultKind;
-use crate::uop::{Run, UOp};
+use crate::uop::{Run, UOp, WAITS};
 use crate::wave::{Ctl, SCC, VCC, Wave};
 use barewave_isa::action::Flow;
 
@@ -24,7 +24,7 @@ pub fn branch(w: &mut Wave, op: &UOp, taken: bool) -> Ctl {
         return w.fail(FaultKind::BadJump(target), None);
     }
     w.ip = op.imm as usize;
-    Ctl::Jump
+    if op.access.flags & WAITS != 0 { Ctl::Spin } else { Ctl::Jump }
 }
 
 /// Device address of the instruction after `op`.

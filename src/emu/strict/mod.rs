@@ -16,7 +16,7 @@ mod clauses;
 mod defined;
 pub mod facts;
 pub mod race;
-mod registers;
+pub mod registers;
 mod waits;
 
 pub use race::Shadow;
