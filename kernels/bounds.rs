@@ -57,6 +57,8 @@ impl Bounds {
         match op {
             Unary::Sqrt if x.least >= 0.0 => Bounds { least: x.least.sqrt(), most: x.most.sqrt() }.rounded(),
             Unary::Sqrt | Unary::Exp => Bounds::POSITIVE,
+            // Of infinite ones it is 0, whose root is what the instruction gives, too.
+            Unary::Recip if x.least > 0.0 => Bounds { least: 1.0 / x.most, most: 1.0 / x.least }.rounded(),
             Unary::Abs if x.least < 0.0 => Bounds { least: 0.0, most: x.most.max(-x.least) }.rounded(),
             Unary::Abs => x,
             _ => Bounds::ANY,

@@ -6,16 +6,22 @@ use super::error::{Reason, Res};
 use super::float::Float;
 use super::halves;
 use super::integer::{self, pair, wrap};
+use super::math;
 use super::small;
 use super::values::{self, Kind, Value, kind};
 use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::{ModName, Mods, op};
+use barewave_isa::op;
 
 /// Evaluates an expression. `input` gives the elements of operands, `acc` the producing kernel's value.
 pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, acc: Option<Value>) -> Res<Value> {
     eval_within(b, expr, input, acc, Bounds::ANY)
+}
+
+/// The value of an expression of operands that is stored as an element of its type, and nothing else: storing rounds a small float.
+pub(super) fn eval_to_store(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value) -> Res<Value> {
+    eval_nodes(b, expr, input, None, Bounds::ANY, true)
 }
 
 /// [`eval`] where something is known of the kernel's value.
@@ -26,20 +32,51 @@ pub(super) fn eval_within(
     acc: Option<Value>,
     within: Bounds,
 ) -> Res<Value> {
+    eval_nodes(b, expr, input, acc, within, false)
+}
+
+fn eval_nodes(
+    b: &mut Builder,
+    expr: &Expr,
+    input: &dyn Fn(u32) -> Value,
+    acc: Option<Value>,
+    within: Bounds,
+    stored: bool,
+) -> Res<Value> {
     let mut done: Vec<Value> = Vec::with_capacity(expr.nodes().len());
     let bounds = Bounds::of_nodes(expr, within);
-    for node in expr.nodes() {
+    for (i, node) in expr.nodes().iter().enumerate() {
         let at = |v: Val| (done[v.index()], expr.type_of(v));
+        let is_stored = stored && i + 1 == expr.nodes().len();
         let value = match node.op {
             Op::Acc => acc.ok_or(Reason::Malformed("an expression needs a value that this kernel does not compute"))?,
             Op::Input(i) => input(i),
+            // The root of a reciprocal is one instruction, which 16 bits are far from telling from both.
+            Op::Unary(Unary::Sqrt, x) if node.dtype.is_half() && root_of_inverse(expr, &bounds, x).is_some() => {
+                let of = root_of_inverse(expr, &bounds, x).unwrap_or(x);
+                Value::Word(b.op(Gen::Rsq.of(Type::F32), &[done[of.index()].word()]).into())
+            }
             Op::Unary(Unary::Sqrt, x) if kind(node.dtype) == Kind::Float && bounds[x.index()].are_normal() => {
                 Value::Word(b.op(Gen::Sqrt.of(Type::F32), &[done[x.index()].word()]).into())
+            }
+            Op::Cast(x) if is_stored && small::is_small(node.dtype) && kind(expr.type_of(x)) == Kind::Float => {
+                done[x.index()]
             }
             // That is exact to a few parts of 2^24. Between two results of bf16 that lie side by side is no quotient of two of its numbers so close to the middle.
             Op::Binary(Binary::Div, x, y) if node.dtype == DType::BF16 && bounds[y.index()].are_invertible() => {
                 let r = b.op(Gen::Rcp.of(Type::F32), &[done[y.index()].word()]);
                 Value::Word(b.op(Gen::Mul.of(Type::F32), &[done[x.index()].word(), r.into()]).into())
+            }
+            // Of a pair of registers its value is not seen any more.
+            Op::Binary(op @ (Binary::Div | Binary::Rem | Binary::Mod), x, y)
+                if matches!(kind(node.dtype), Kind::Long { .. }) =>
+            {
+                let known = match expr.nodes()[y.index()].op {
+                    Op::Const(c) => Some(c.as_i64()),
+                    _ => None,
+                };
+                let operands = [done[x.index()], done[y.index()]];
+                integer::binary(b, op, node.dtype, operands, known).ok_or_else(|| no(op, node.dtype))?
             }
             Op::Bits(v) => match expr.nodes()[v.index()] {
                 // Codes of what becomes a small float are what the conversion writes: they need not be found again.
@@ -55,6 +92,14 @@ pub(super) fn eval_within(
         done.push(value);
     }
     done.pop().ok_or(Reason::Malformed("an empty expression"))
+}
+
+/// What the reciprocal is of that a value is, where neither is denormal.
+fn root_of_inverse(expr: &Expr, bounds: &[Bounds], x: Val) -> Option<Val> {
+    match expr.nodes()[x.index()].op {
+        Op::Unary(Unary::Recip, of) if bounds[of.index()].are_invertible() => Some(of),
+        _ => None,
+    }
 }
 
 /// Computes an operation; `at` gives its operands and their types.
@@ -153,7 +198,13 @@ fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Res<
             }
             elementary::binary(Float(values::computed(t)), b, op, x, y).ok_or_else(|| no(op, t))
         }
-        Kind::Int { .. } | Kind::Long { .. } => integer::binary(b, op, t, x, y).ok_or_else(|| no(op, t)),
+        Kind::Int { .. } | Kind::Long { .. } => {
+            let known = match y {
+                Value::Word(Opnd::Imm(c)) => Some(i64::from(c as i32)),
+                _ => None,
+            };
+            integer::binary(b, op, t, [x, y], known).ok_or_else(|| no(op, t))
+        }
         Kind::Bool => match (x, y) {
             (Value::Mask(p), Value::Mask(q)) => mask_binary(b, op, p, q).ok_or_else(|| no(op, t)),
             _ => Err(no(op, t)),
@@ -193,7 +244,10 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Res<Value> {
             let r = b.op(Generic::convert(Type::F32, whole(to)), &[x.word()]);
             Value::Word(narrowed(b, r, to).into())
         }
-        (Kind::Float, Kind::Long { .. }) => Value::Pair(float_to_long(b, x.word())),
+        (Kind::Float, Kind::Long { .. }) => {
+            let x = x.reg(b);
+            Value::Pair(float_to_long(b, x, values::computed(to)))
+        }
         (Kind::Float, Kind::Bool) => {
             let v = x.reg(b);
             Value::Mask(b.op(Gen::CmpNe.of(Type::F32), &[0.0f32.into(), v.into()]))
@@ -317,17 +371,34 @@ fn narrowed(b: &mut Builder, r: Part, t: DType) -> Part {
     b.op(op::V_MED3_I32, &[r.into(), lo.into(), hi.into()])
 }
 
-/// Truncates to a 64-bit integer: `hi = floor(x / 2^32)`, `lo = x - hi 2^32`, both exact in double precision.
-fn float_to_long(b: &mut Builder, x: Opnd) -> Part {
-    let t = b.op(Gen::Trunc.of(Type::F32), &[x]);
-    let d = b.op(Generic::convert(Type::F32, Type::F64), &[t.into()]);
-    let h = b.op(Gen::Ldexp.of(Type::F64), &[d.into(), (-32i32).into()]);
-    let h = b.op(Gen::Floor.of(Type::F64), &[h.into()]);
-    let scaled = b.op(Gen::Ldexp.of(Type::F64), &[h.into(), 32u32.into()]);
-    let minus = Mods::new().with(ModName::Neg, 2);
-    let l = b.op_with(op::V_ADD_F64, &[d.into(), scaled.into()], minus);
-    let r = b.v(2);
-    b.emit(Generic::convert(Type::F64, Type::U32), &[r.dword(0).into()], &[l.into()]);
-    b.emit(Generic::convert(Type::F64, Type::I32), &[r.dword(1).into()], &[h.into()]);
-    r
+/// Truncates to a 64-bit integer: of the magnitude `high = trunc(a / 2^32)` and `low = a - high 2^32`, both exact in f32. What is beyond the signed
+/// type saturates in the upper half; there the lower one is 0.
+fn float_to_long(b: &mut Builder, x: Part, to: Type) -> Part {
+    // Without its type: its sign is taken for an integer.
+    let bits = b.to_vector(x);
+    let a = math::abs(b, x.into());
+    let high = math::mul(b, a, 2f32.powi(-32));
+    let high = b.op(Gen::Trunc.of(Type::F32), &[high.into()]);
+    let unit = b.to_vector(2f32.powi(32));
+    let low = math::less_product(b, Type::F32, [high.into(), unit.into(), a.into()]);
+    let low = b.op(Generic::convert(Type::F32, Type::U32), &[low.into()]);
+    let sign = b.op(Gen::Shr.of(Type::I32), &[bits.into(), 31u32.into()]);
+    let low = b.op(Gen::Xor.of(Type::B32), &[low.into(), sign.into()]);
+    // The upper half has its sign before it is converted, and needs only what the lower one borrows.
+    let (high, taken) = if to.is_signed() {
+        let high = math::copysign(b, high, x.into());
+        let none = b.to_vector(0u32);
+        (b.op(Generic::convert(Type::F32, Type::I32), &[high.into()]), none)
+    } else {
+        let high = b.op(Generic::convert(Type::F32, Type::U32), &[high.into()]);
+        (b.op(Gen::Xor.of(Type::B32), &[high.into(), sign.into()]), sign)
+    };
+    let [whole, minus] = [[low, high], [sign, taken]].map(|words| {
+        let p = b.v(2);
+        for (k, word) in words.into_iter().enumerate() {
+            b.copy_into(p.dword(k as u8), word);
+        }
+        p
+    });
+    b.op(Gen::Sub.of(to), &[whole.into(), minus.into()])
 }

@@ -7,6 +7,8 @@
 //! take longer than memory. Operands whose neighbours lie along
 //! another dimension are turned over in LDS ([`turned`](super::turned)).
 
+mod united;
+
 use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::Res;
@@ -21,6 +23,7 @@ use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Builder, Gen, MInst, Part, Space, Type};
 use barewave_isa::op;
+use united::united;
 
 pub(super) const WORKGROUP: u32 = 256;
 
@@ -39,6 +42,9 @@ const LINE: usize = 128;
 
 /// Entries of tables that are looked at when kernels are made, at most.
 const KNOWN: usize = 1 << 14;
+
+/// What rows have in common, over what each has to itself, from which on it should be read once for several.
+const COMMON: f64 = 0.45;
 
 /// Dwords of operands that a workitem holds at most.
 const HELD: usize = 48;
@@ -83,6 +89,12 @@ fn is_of_row(view: &View) -> bool {
     view.strides.split_last().is_some_and(|(_, others)| others.iter().all(|s| *s == 0))
 }
 
+/// Rows below each other in the last dimension but one read the same of it.
+fn repeats_down(access: &Access) -> bool {
+    let strides = &access.view.strides;
+    access.is_plain() && strides.len() >= 2 && strides[strides.len() - 2] == 0
+}
+
 /// The step moves elements and computes nothing of them.
 fn moves(cx: &Cx) -> bool {
     let [node] = cx.step.expr.nodes() else { return false };
@@ -102,6 +114,9 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     }
     if let Some(zipped) = Zipped::of(cx) {
         return zipped.lower(cx);
+    }
+    if let Some((graph, step)) = united(cx).filter(|_| cx.moves) {
+        return lower(&Cx { graph: &graph, step: &step, ..*cx });
     }
     if let Some(turned) = Turned::of(cx) {
         return turned.lower(cx);
@@ -170,7 +185,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
             let mut operands: Vec<Vec<Value>> = Vec::new();
             for (i, access) in cx.step.inputs.iter().enumerate() {
                 operands.push(match before {
-                    Some(before) if access.is_plain() && is_of_row(&access.view) => before[i].clone(),
+                    Some(before) if repeats_down(access) => before[i].clone(),
                     _ => load_but(&mut w, cx, i, &coords, width, &mut known, (&twins[i], &operands), &mut later)?,
                 });
             }
@@ -199,7 +214,7 @@ pub(super) fn finish(w: &mut Writer, cx: &Cx, operands: &[Vec<Value>], width: us
     let mut results = Vec::new();
     for lane in 0..width {
         let input = |i: u32| operands[i as usize][lane.min(operands[i as usize].len() - 1)];
-        results.push(expr::eval(&mut w.b, &cx.step.expr, &input, None)?);
+        results.push(expr::eval_to_store(&mut w.b, &cx.step.expr, &input)?);
     }
     let buf = w.buffer(cx, Arg::Output)?;
     values::store_some(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);
@@ -364,7 +379,13 @@ fn rows(cx: &Cx, (width, units): (usize, usize), would: impl Fn(usize) -> bool) 
     // Rows that end within a line of memory are written in parts of it.
     let bytes = row * cx.dtype(Arg::Output).size();
     let whole = bytes.is_multiple_of(LINE) || row > WORKGROUP as usize * width;
-    match width > 1 && whole && cx.step.inputs.iter().any(tables) {
+    // Second-level caches send what rows have in common again for each: they are slower at that than memory at the rest.
+    let bytes_of = |a: &Access| cx.graph.tensor(a.tensor).dtype.size();
+    let walked = |a: &&Access| lie(cx.graph, a, width) != Lie::Same;
+    let common: usize = cx.step.inputs.iter().filter(walked).filter(|a| repeats_down(a)).map(bytes_of).sum();
+    let own: usize = cx.step.inputs.iter().filter(walked).filter(|a| !repeats_down(a)).map(bytes_of).sum();
+    let repeats = common as f64 >= COMMON * (own + bytes_of(&cx.step.output)) as f64;
+    match width > 1 && whole && (repeats || cx.step.inputs.iter().any(tables)) {
         true => [4, 2].into_iter().find(fits).unwrap_or(1),
         false => 1,
     }

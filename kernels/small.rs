@@ -1,9 +1,10 @@
 //! Floats of 8 and 4 bits, computed as f32: from the code in a byte and back, by integer instructions that every target has.
 
-use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type, matrix_instruction, scaled_instruction};
+use super::values;
+use crate::mir::{Builder, Gen, MInst, Part, Type, matrix_instruction, scaled_instruction};
 use crate::tensor::DType;
 use crate::tensor::small::{SmallFloat, Special};
-use barewave_isa::{Target, op};
+use barewave_isa::{ModName, Mods, Target, op};
 
 /// True for the types that this file converts.
 pub(super) fn is_small(t: DType) -> bool {
@@ -52,38 +53,33 @@ pub(super) fn decode(b: &mut Builder, t: DType, code: Part) -> Part {
         let end = b.op(Gen::CmpEq.of(Type::U32), &[255u32.into(), code.into()]);
         return b.select(end, nan, bits);
     };
-    let own = b.and(code, u32::from(f.sign() - 1));
-    // Normal: the exponent moves to where an f32 has it. Otherwise a small integer times a power of two.
-    let wide = b.shl(own, 23 - f.mantissa);
-    let normal = b.add(wide, ((127 - f.bias) as u32) << 23);
-    let count = b.op(Generic::convert(Type::U32, Type::F32), &[own.into()]);
-    let step = 2f32.powi(1 - f.bias - f.mantissa as i32);
-    let tiny = b.op(Gen::Mul.of(Type::F32), &[step.into(), count.into()]);
-    let is_tiny = b.op(Gen::CmpGt.of(Type::U32), &[(1u32 << f.mantissa).into(), own.into()]);
-    let mut x = b.select(is_tiny, tiny, normal);
+    // Infinities are those of halves, whose upper bytes such codes are.
     if f.special == Special::Ieee {
-        let end = u32::from(f.largest()) + 1;
-        let inf = b.to_vector(f32::INFINITY);
-        let is_inf = b.op(Gen::CmpEq.of(Type::U32), &[end.into(), own.into()]);
-        x = b.select(is_inf, inf, x);
-        let is_nan = b.op(Gen::CmpLt.of(Type::U32), &[end.into(), own.into()]);
-        x = b.select(is_nan, nan, x);
+        let half = b.shl(code, 8u32);
+        // Without its type: it is made of integers and taken for a half.
+        let half = b.to_vector(half);
+        return values::widened(b, Type::F16, half, 0);
     }
-    let sign = b.and(code, u32::from(f.sign()));
-    let sign = b.shl(sign, 31 - (f.exponent + f.mantissa));
-    let x = b.op(Gen::Or.of(Type::B32), &[sign.into(), x.into()]);
-    let code_of_nan = match f.special {
-        Special::NanAtEnd => Some((own, u32::from(f.sign() - 1))),
-        Special::NanAtMinusZero => Some((code, u32::from(f.sign()))),
-        _ => None,
-    };
-    match code_of_nan {
-        None => x,
-        Some((which, code)) => {
-            let is_nan = b.op(Gen::CmpEq.of(Type::U32), &[code.into(), which.into()]);
-            b.select(is_nan, nan, x)
+    // Exponent and mantissa where an f32 has them: a number a power of two too small, which is denormal where the code is.
+    let high = b.shl(code, 31 - (f.exponent + f.mantissa));
+    let own = b.op(Gen::Shr.of(Type::I32), &[high.into(), (8 - f.exponent).into()]);
+    let own = b.and(own, 0x8000_0000 | u32::from(f.sign() - 1) << (23 - f.mantissa));
+    // Without its type: it is made of integers and taken for a float.
+    let own = b.to_vector(own);
+    let x = b.op(Gen::Mul.of(Type::F32), &[2f32.powi(127 - f.bias).into(), own.into()]);
+    let is_nan = match f.special {
+        // What the code would stand for if it were a number.
+        Special::NanAtEnd => {
+            let mantissa = 2.0 - 2f32.powi(-(f.mantissa as i32));
+            let end = b.scalar((mantissa * 2f32.powi((1 << f.exponent) - 1 - f.bias)).to_bits());
+            let (is_nan, mods) = (b.mask(), Mods::new().with(ModName::Abs, 0b10));
+            b.push(MInst { mods, ..MInst::new(op::V_CMP_EQ_F32, &[is_nan.into()], &[end.into(), x.into()]) });
+            is_nan
         }
-    }
+        Special::NanAtMinusZero => b.op(Gen::CmpEq.of(Type::U32), &[u32::from(f.sign()).into(), code.into()]),
+        Special::Ieee | Special::None => return x,
+    };
+    b.select(is_nan, nan, x)
 }
 
 /// `x & mask | y`.
@@ -151,35 +147,51 @@ pub(super) fn encode(b: &mut Builder, t: DType, x: Part) -> Part {
         return b.select(is_nan, end, e);
     };
     let cut = 23 - f.mantissa;
-    // Half a unit less one, and one more where the last bit that stays is set.
-    let last = b.shr(bits, cut);
-    let last = b.and(last, 1u32);
-    let up = b.add(bits, (1u32 << (cut - 1)) - 1);
-    let up = b.add(up, last);
-    let q = b.shr(up, cut);
-    let normal = b.sub(q, ((127 - f.bias) as u32) << f.mantissa);
-    let steps = 2f32.powi(f.bias - 1 + f.mantissa as i32);
-    let tiny = b.op(Gen::Mul.of(Type::F32), &[steps.into(), bits.into()]);
-    let tiny = b.op(Gen::Round.of(Type::F32), &[tiny.into()]);
-    let tiny = b.op(Generic::convert(Type::F32, Type::U32), &[tiny.into()]);
+    // Half a unit less one, and one more where the last bit that stays is set; and the exponent counts from elsewhere.
+    let last = b.op(op::V_BFE_U32, &[bits.into(), cut.into(), 1u32.into()]);
+    let more = ((1u32 << (cut - 1)) - 1).wrapping_sub(((127 - f.bias) as u32) << 23);
+    let up = sum_of_three(b, bits, last, more);
+    let normal = b.shr(up, cut);
+    // Numbers below those with an exponent: the last bits of a sum are as large as theirs.
+    let unit = 2f32.powi(1 - f.bias - f.mantissa as i32 + 23);
+    let sum = b.op(Gen::Add.of(Type::F32), &[unit.into(), bits.into()]);
+    let sum = b.to_vector(sum);
+    let tiny = b.sub(sum, unit.to_bits());
     let least = ((128 - f.bias) as u32) << 23;
     let is_tiny = b.op(Gen::CmpGt.of(Type::U32), &[least.into(), bits.into()]);
     let code = b.select(is_tiny, tiny, normal);
-    let beyond = b.to_vector(u32::from(f.overflow()));
-    let over = b.op(Gen::CmpLt.of(Type::U32), &[u32::from(f.largest()).into(), code.into()]);
-    let code = b.select(over, beyond, code);
+    // NaN is larger than any number, too.
+    let code = b.op(Gen::Min.of(Type::U32), &[u32::from(f.overflow()).into(), code.into()]);
     let sign = b.shr(x, 31 - (f.exponent + f.mantissa));
-    let sign = b.and(sign, u32::from(f.sign()));
-    let nan = b.to_vector(u32::from(f.nan().unwrap_or(f.sign())));
-    if f.special != Special::NanAtMinusZero {
-        let code = b.select(is_nan, nan, code);
-        return b.op(Gen::Or.of(Type::B32), &[sign.into(), code.into()]);
+    if f.special == Special::NanAtMinusZero {
+        // Neither zero nor NaN has a sign: what else is there carries into its bit.
+        let own = b.and(code, u32::from(f.sign() - 1));
+        let carried = b.add(own, u32::from(f.sign() - 1));
+        let sign = b.and(sign, carried);
+        return and_or(b, sign, f.sign().into(), code);
     }
-    // Neither zero nor NaN has a sign.
-    let zero = b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), code.into()]);
-    let none: Opnd = 0u32.into();
-    let none = b.to_vector(none);
-    let sign = b.select(zero, none, sign);
-    let signed = b.op(Gen::Or.of(Type::B32), &[sign.into(), code.into()]);
+    let code = match (f.special, f.nan()) {
+        (Special::Ieee, Some(nan)) => {
+            let nan = b.to_vector(u32::from(nan));
+            b.select(is_nan, nan, code)
+        }
+        _ => code,
+    };
+    let own = b.scalar((f.sign() - 1).into());
+    let signed = b.op(op::V_BFI_B32, &[own.into(), code.into(), sign.into()]);
+    if f.special != Special::None {
+        return signed;
+    }
+    let nan = b.to_vector(u32::from(f.sign()));
     b.select(is_nan, nan, signed)
+}
+
+/// `x + y + constant`.
+fn sum_of_three(b: &mut Builder, x: Part, y: Part, constant: u32) -> Part {
+    if b.target().has(op::V_ADD3_U32) {
+        let constant = b.scalar(constant);
+        return b.op(op::V_ADD3_U32, &[x.into(), y.into(), constant.into()]);
+    }
+    let x = b.add(x, constant);
+    b.add(x, y)
 }

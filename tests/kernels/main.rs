@@ -21,6 +21,7 @@ mod parts;
 mod pools;
 mod products;
 mod published;
+mod quotients;
 mod scaled;
 mod sections;
 mod several;

@@ -686,3 +686,20 @@ fn few_instructions_for_halves() {
     let text = listing(&b, gfx906);
     assert!(text.contains("v_mad_i32_i24") && !text.contains("v_mul_lo_u32"), "{text}");
 }
+
+/// What rows below each other read of an operand they read once: of a row, and of blocks' scales.
+#[test]
+fn rows_that_read_the_same() {
+    let targets = ["gfx906", "gfx1201"];
+    let mut b = Builder::new(21, 5);
+    let [column, row] = [&[4096, 1][..], &[512]].map(|shape| small(&mut b, DType::F32, shape));
+    let y = b.node("Add", &[&column, &row], &[]);
+    finish(&mut b, "", &[y]);
+    outputs_on(&b, "a column and a row", 0.0, &targets);
+    let mut b = Builder::new(21, 6);
+    let x = small(&mut b, DType::I8, &[4096, 512]);
+    let scales = small(&mut b, DType::F32, &[64, 512]);
+    let y = b.node("DequantizeLinear", &[&x, &scales], &[("axis", int(0)), ("block_size", int(64))]);
+    finish(&mut b, "", &[y]);
+    outputs_on(&b, "blocks of rows", 0.0, &targets);
+}
