@@ -43,6 +43,7 @@ mod pieces;
 mod pointwise;
 mod pool;
 mod power;
+mod present;
 mod program;
 mod published;
 mod recurrent;

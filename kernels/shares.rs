@@ -7,7 +7,8 @@
 //! a product and a round of its depth ([`divided`](super::divided)).
 
 use super::Writer;
-use super::split::{IN_FLIGHT, Place, Shared};
+use super::present::Lanes;
+use super::split::{IN_FLIGHT, Place, Shared, dwords};
 use crate::mir::{BlockId, Buffer, Builder, Gen, Opnd, Part, Pipeline, Type};
 
 /// Who has parts of a block.
@@ -47,20 +48,21 @@ impl Ends {
         b.generic(Gen::Max.of(Type::U32), &[own.into(), first.into()])
     }
 
-    /// Leaves what workgroup `number` of `groups` has, so many dwords of each of `threads` workitems, of one of `blocks`, and goes to
-    /// `done` unless all others were there before.
+    /// Leaves what workgroup `number` of `groups` has, registers of each of `threads` workitems that have any, of one of `blocks`, and goes
+    /// to `done` unless all others were there before.
     pub fn leave(
         &self,
         w: &mut Writer,
-        (threads, dwords, groups): (u32, u32, u32),
+        (threads, groups): (u32, u32),
         (block, blocks): (Part, u32),
-        (number, parts): (Part, &[Part]),
+        (number, parts, lanes): (Part, &[Part], Lanes),
         done: BlockId,
     ) -> Left {
-        let shared = Shared { threads, dwords, count: 2 * groups, tiles: [1; 3] };
+        let shared = Shared { threads, dwords: dwords(parts), count: 2 * groups, tiles: [1; 3] };
         let counted = Shared { threads, dwords: 1, count: 1, tiles: [blocks, 1, 1] };
         let zero = w.b.scalar(0);
-        let (place, counters) = (shared.place_of(w, zero), counted.place_of(w, block));
+        let place = Place { lanes, ..shared.place_of(w, zero) };
+        let counters = counted.place_of(w, block);
         let workspace = w.workspace(shared.bytes());
         let slot = self.slot(&mut w.b, number);
         shared.leave(w, workspace, &place, slot, parts);
@@ -83,7 +85,7 @@ impl Left {
         let both = [start(b, ends.first), start(b, second)];
         let further = b.sub(ends.others, 1u32);
         let pieces = Shared::pieces(sums);
-        let lanes: Vec<Part> = (1..=4).map(|dwords| b.mul(self.place.lane, dwords * 4)).collect();
+        let lanes: Vec<Part> = (1..=4).map(|dwords| self.place.at(b, dwords)).collect();
         // Some at a time, of the first two parts at once, of which there are always that many.
         for some in pieces.chunks((AT_ONCE / 4) as usize) {
             let load = |b: &mut Builder, start: Part| -> Vec<Part> {

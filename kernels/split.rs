@@ -22,6 +22,7 @@ use super::error::{Reason, Res};
 use super::gemm::{self, Sums, Walk};
 use super::loader::tally::{Levels, Tally};
 use super::normed::Finish;
+use super::present::{Lanes, Present};
 use super::standardized::Rows;
 use super::tile::{Form, Tile};
 use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer, winograd};
@@ -180,12 +181,16 @@ pub(super) fn store(
     };
     // What was counted of rows is added like what was multiplied.
     let own = p.sums.parts.len();
-    if let Some((_, Known::Counted(tally))) = &p.rows {
-        p.sums.parts.extend(tally.parts());
-    }
+    let present = match &p.rows {
+        Some((_, Known::Counted(tally))) => {
+            p.sums.parts.extend(tally.parts());
+            Present::all(&p.sums.parts)
+        }
+        _ => Present::of(&mut w, tile, &e, &p.sums),
+    };
     let shared = Shared {
         threads: tile.threads(),
-        dwords: p.sums.parts.iter().map(|x| u32::from(x.len)).sum(),
+        dwords: dwords(&present.among(&p.sums.parts)),
         count: part.split.count,
         tiles: [grid[0], grid[1], e.batches as u32],
     };
@@ -193,7 +198,7 @@ pub(super) fn store(
         let name = cx.graph.tensor(cx.step.output.tensor).name.clone();
         return Err(Reason::TooLarge { name, bytes: shared.bytes(), reach: shared.bytes() });
     }
-    let place = shared.place(&mut w, p.z);
+    let place = Place { lanes: present.lanes, ..shared.place(&mut w, p.z) };
     let workspace = w.workspace(shared.bytes());
     // What was counted takes registers, too.
     let in_flight = part.split.in_flight.min(if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT });
@@ -206,7 +211,7 @@ pub(super) fn store(
     let levels = shared.levels(part.split.grouped, in_flight);
     let (mut number, mut counters) = (number, 0);
     for level in &levels {
-        shared.leave(&mut w, workspace, &place, number, &p.sums.parts);
+        shared.leave(&mut w, workspace, &place, number, &present.among(&p.sums.parts));
         let group = (level.groups() > 1).then(|| w.b.udiv(number, level.members));
         let item = group.map_or(place.item, |group| w.b.mad(group, shared.items(), place.item));
         let item = if counters > 0 { w.b.add(item, counters / 4) } else { item };
@@ -223,7 +228,7 @@ pub(super) fn store(
             (in_flight, in_turn),
             &place,
             (level, group),
-            (tile.types.accumulate, &p.sums),
+            (tile.types.accumulate, &p.sums, &present),
         );
         // The sum is left where the group's first part was.
         number = group.map_or(number, |group| w.b.mul(group, level.members));
@@ -332,10 +337,25 @@ pub(super) struct Shared {
 /// Where a workitem's sums are.
 pub(super) struct Place {
     /// Its number among all that a part has.
-    item: Part,
+    pub item: Part,
     /// Byte of the workgroup's first piece in a part, and the workitem's number.
     pub group: Part,
     pub lane: Part,
+    /// Lanes that leave something.
+    pub lanes: Lanes,
+}
+
+impl Place {
+    /// Byte of the lane's piece of so many dwords, from the workgroup's first on; out of bounds where it has nothing to leave.
+    pub fn at(&self, b: &mut Builder, dwords: u32) -> Part {
+        let at = b.mul(self.lane, dwords * 4);
+        self.lanes.into_iter().flatten().fold(at, |at, lanes| b.guard(lanes, at))
+    }
+}
+
+/// How many dwords registers have.
+pub(super) fn dwords(parts: &[Part]) -> u32 {
+    parts.iter().map(|p| u32::from(p.len)).sum()
 }
 
 /// Parts that are added together.
@@ -405,7 +425,7 @@ impl Shared {
         let lane = b.workitem_id();
         let item = b.mad(group, self.threads, lane);
         let group = b.mul(group, self.threads * self.dwords * 4);
-        Place { item, group, lane }
+        Place { item, group, lane, lanes: [None; 2] }
     }
 
     /// The pieces of a workitem's sums: registers, and how many dwords are before them.
@@ -445,7 +465,7 @@ impl Shared {
     pub fn leave(&self, w: &mut Writer, to: Buffer, place: &Place, number: Part, parts: &[Part]) {
         let start = w.b.mad(number, self.part(), place.group);
         for (piece, before) in Self::pieces(parts) {
-            let at = w.b.mul(place.lane, u32::from(piece.len) * 4);
+            let at = place.at(&mut w.b, piece.len.into());
             let piece = gemm::in_vectors(w, piece);
             w.b.device_store(to, piece, at, start, before * 4 * self.threads);
         }
@@ -473,16 +493,15 @@ impl Shared {
         (in_flight, in_turn): (u32, bool),
         place: &Place,
         (level, group): (&Level, Option<Part>),
-        (ty, like): (Type, &Sums),
+        (ty, like, present): (Type, &Sums, &Present),
     ) -> Sums {
         let parts: Vec<Part> = like.parts.iter().map(|p| w.b.v(p.len)).collect();
         let sums = Sums { parts, ..*like };
         for p in &sums.parts {
             (0..p.len).for_each(|i| w.b.copy_into(p.dword(i), 0u32));
         }
-        let pieces = Self::pieces(&sums.parts);
-        let lanes: Vec<Part> =
-            (1..=4).map(|dwords| if dwords == 3 { place.lane } else { w.b.mul(place.lane, dwords * 4) }).collect();
+        let pieces = Self::pieces(&present.among(&sums.parts));
+        let lanes: Vec<Part> = (1..=4).map(|dwords| place.at(&mut w.b, dwords)).collect();
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
         let (rounds, together) = self.rounds(level.members, in_flight);
         let apart = level.step * self.part();

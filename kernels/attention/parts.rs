@@ -67,7 +67,7 @@ impl Flash<'_> {
         let number = w.b.workgroup_id(0);
         let all = self.all_of(w, (results, max, sum));
         let Left { shared, place, workspace, bytes } =
-            share.ends.leave(w, (threads, plan.left(), groups), (share.block, blocks), (number, &all), done);
+            share.ends.leave(w, (threads, groups), (share.block, blocks), (number, &all, [None; 2]), done);
         let count = w.b.add(share.ends.others, 1u32).into();
         Counted { count, shared, done, bytes, place, share: Some(*share), workspace }
     }

@@ -10,6 +10,7 @@ use super::{Extents, Round, Split};
 use crate::kernels::divided::Shares;
 use crate::kernels::matmul;
 use crate::kernels::matrix::MatrixForm;
+use crate::kernels::present;
 use crate::kernels::regroup::Rows;
 use crate::kernels::rounds::is_narrow;
 use crate::kernels::shares;
@@ -420,9 +421,7 @@ impl Machine {
             around: pace.around + lines + if count > 1 { 0.0 } else { self.expressed(e, round) },
             ends: (pace.ends - pace.last).max(0.0) + rest,
         };
-        // Parts are whole tiles.
-        let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
-        let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
+        let parts_bytes = if count > 1 { groups * left(e, tile) } else { 0.0 };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
         let written = result + self.parts_moved() * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
@@ -615,7 +614,7 @@ impl Machine {
         let late = f64::from(late.min(shares.units() - late)) / f64::from(shares.units());
         let read = if self.one_cache { self.read_again((once, once * late), read) } else { once };
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
-        let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
+        let parts_bytes = 2.0 * f64::from(groups) * left(e, tile);
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
             return None;
         }
@@ -702,6 +701,12 @@ impl Machine {
         let all = all.filter(|(_, split)| !sliced || split.span() as usize == e.k && split.count > 1);
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
+}
+
+/// Bytes that a workgroup leaves of a tile for those that add parts: of the results that there are.
+fn left(e: &Extents, tile: &Tile) -> f64 {
+    let [rows, columns] = present::extents(tile, e);
+    f64::from(tile.threads() * tile.sums() * 4) * f64::from(rows * columns) / f64::from(tile.m * tile.n)
 }
 
 /// Cycles of a SIMD for a wave's multiply-add of a type.

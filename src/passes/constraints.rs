@@ -5,7 +5,7 @@
 //! circle, which is an error. [`check`] reads nothing but the order that came out. A priority is two instructions around its group,
 //! put in when the order stands; a fixed order is compared with what it was ([`Pinned`]).
 
-use crate::mir::{Block, Code, Constraint, Function, Group, MInst, Order};
+use crate::mir::{Block, Code, Constraint, Function, Group, MInst, Opnd, Order};
 use barewave_isa::op;
 
 /// A constraint that is not held to.
@@ -150,7 +150,7 @@ fn out_of_place(insts: &[MInst], c: Constraint) -> Option<usize> {
         Constraint::Priority(g, level) => {
             let mut now = 0;
             insts.iter().position(|i| {
-                if let (Some(op::S_SETPRIO), Some(&crate::mir::Opnd::Imm(x))) = (i.op(), i.srcs.first()) {
+                if let (Some(op::S_SETPRIO), Some(&Opnd::Imm(x))) = (i.op(), i.srcs.first()) {
                     now = x;
                 }
                 i.group == g && now < u64::from(level)
@@ -163,10 +163,13 @@ fn out_of_place(insts: &[MInst], c: Constraint) -> Option<usize> {
 pub struct Pinned(Vec<(usize, Vec<Code>)>);
 
 impl Pinned {
-    /// The order now.
+    /// The order now, but for moves of constants: where registers are scarce their readers make them anew.
     pub fn of(f: &Function) -> Pinned {
+        let constant =
+            |i: &MInst| matches!(i.op(), Some(op::V_MOV_B32 | op::S_MOV_B32)) && matches!(i.srcs[..], [Opnd::Imm(_)]);
+        let codes = |b: &Block| b.insts.iter().filter(|i| !constant(i)).map(|i| i.code).collect();
         let fixed = f.blocks.iter().enumerate().filter(|(_, b)| b.order == Order::Fixed);
-        Pinned(fixed.map(|(i, b)| (i, b.insts.iter().map(|i| i.code).collect())).collect())
+        Pinned(fixed.map(|(i, b)| (i, codes(b))).collect())
     }
     /// Checks that the instructions still follow one another so, whatever stands between them.
     pub fn check(&self, f: &Function, pass: &'static str) -> Result<(), Broken> {

@@ -199,7 +199,10 @@ impl Lots {
                 let step = seen.iter().find(|s| s.0 == 1).filter(|s| s.1 > 0)?.1;
                 // Only where workgroups touch all of what lies between their beginnings: rows of tiles of a matrix lie between each other.
                 (step <= whole(*operand, *first)).then_some(())?;
-                Some((*operand, period(step, &seen)?))
+                // What comes again lies together: the columns of a matrix that a share begins with do not.
+                let (from, to) = ends[operand];
+                let together = |n: &u64| to - from <= n * step;
+                Some((*operand, period(step, &seen).filter(together)?))
             };
             ends.iter().filter_map(of).collect::<FxHashMap<usize, u64>>()
         });
@@ -388,6 +391,19 @@ mod tests {
         let along = beside(&[(1, &a), (2, &b), (4, &c), (16, &d), (63, &e)]);
         let of = Lots::of(&own, &along, &Operands::new(&[0], 128.0), 128.0, [64, 1, 1]);
         assert_eq!(of.all([64.0, 1.0, 1.0], None), 64.0 * 8.0 * 128.0);
+    }
+
+    /// Twelve columns of tiles of two lines, 24 rows deep, in equal shares of one and a third: they begin with this row or that.
+    #[test]
+    fn shares_of_columns_of_tiles_are_all_different() {
+        let at = |n: u64| -> Vec<u64> {
+            (32 * n..32 * (n + 1)).flat_map(|unit| [0, 1].map(|l| unit % 24 * 24 + 2 * (unit / 24) + l)).collect()
+        };
+        let own: FxHashMap<u64, f64> = at(0).into_iter().map(|l| (l, 1.0)).collect();
+        let [a, b, c, d] = [1, 2, 4, 8].map(at);
+        let along = beside(&[(1, &a), (2, &b), (4, &c), (8, &d)]);
+        let of = Lots::of(&own, &along, &Operands::new(&[0], 128.0), 128.0, [9, 1, 1]);
+        assert_eq!(of.all([9.0, 1.0, 1.0], None), 9.0 * 64.0 * 128.0);
     }
 
     /// Two dies: the second workgroup of each shares a line with its first one, the third another.

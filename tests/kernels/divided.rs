@@ -92,7 +92,7 @@ fn check_by(
             Ok(compiled) => compiled,
             // Of numbers of parts that nobody considered a tile may have no registers for the ends.
             Err(Error::Unsupported(_)) if c.parts != EQUAL_SHARES => continue,
-            Err(e) => panic!("{target} {dtype} {extents:?}: {e}"),
+            Err(e) => panic!("{target} {dtype} {extents:?} {turned:?} by {:?}: {e}", c.tile),
         };
         let name = format!("{target} {dtype} {extents:?} {turned:?} by {:?}", c.tile);
         assert_eq!(compiled.plan().launches.len(), 1, "{name}");
@@ -205,6 +205,36 @@ fn depths_that_end_within_a_round() {
         }
     }
     assert!(found > if all_cases() { 10 } else { drawn_cases / 2 }, "{found} ways of {drawn_cases} cases");
+}
+
+/// A product whose sums take all registers: the constant that guards lanes, made in the block of fixed order that the kernel begins with, is made anew
+/// where it is read.
+#[test]
+fn constants_of_fixed_blocks_are_made_anew() {
+    let parts = |c: &Candidate| (c.way == Way::Rounds).then_some(Candidate { parts: 2, ..*c });
+    let ran = check_by("gfx908", DType::BF16, [1, 1, 2, 500], [false, true], parts);
+    assert!(!ran.is_empty());
+}
+
+/// Fewer rows, or columns, than a tile has: only what there is of it is left for those that add, of equal shares as of parts, in every form
+/// and type.
+#[test]
+fn fewer_results_than_a_tile_has() {
+    for (i, target) in TARGETS.iter().chain(&["gfx803", "gfx908"]).enumerate() {
+        for (j, dtype) in [DType::F32, DType::F16, DType::BF16, DType::I8, DType::F64].into_iter().enumerate() {
+            if !drawn(&format!("fewer {target} {dtype}")) {
+                continue;
+            }
+            let few = [1, 3, 5, 2, 9][(i + j) % 5];
+            let turned = [[false, false], [false, true], [true, false]][(i + j) % 3];
+            let extents = [[1, few, 397, 1_027], [2, 301, few, 1_027], [1, few, few + 1, 3_003]][(i + 2 * j) % 3];
+            let shares = |c: &Candidate| (c.parts == EQUAL_SHARES).then_some(*c);
+            let parts = |c: &Candidate| (c.way == Way::Rounds).then_some(Candidate { parts: 5, ..*c });
+            check_by(target, dtype, extents, turned, shares);
+            let ran = check_by(target, dtype, extents, turned, parts);
+            assert!(!ran.is_empty(), "{target} {dtype} {extents:?}");
+        }
+    }
 }
 
 /// Many parts of a long depth are added in groups first, the last of which may have fewer.
