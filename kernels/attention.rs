@@ -139,6 +139,11 @@ struct Operands {
     list: Vec<(usize, Offset, i64)>,
 }
 
+/// True for attentions that can share a launch.
+pub(super) fn chains(cx: &Cx) -> bool {
+    matches!(plan::choose(cx.graph, cx.step, cx.target), Some(How::Few(_)))
+}
+
 pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let how = plan::choose(cx.graph, cx.step, cx.target).ok_or(Reason::Malformed("an attention that no form fits"))?;
     let grouped = plan::grouped(cx.step);

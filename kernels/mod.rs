@@ -31,6 +31,7 @@ mod inverse;
 mod joint;
 mod lanes;
 mod lines;
+mod linked;
 mod loader;
 mod math;
 mod matmul;
@@ -78,6 +79,7 @@ pub use blob::{Blob, Packing};
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
+pub use linked::{Link, chains};
 pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;
 
@@ -106,6 +108,8 @@ pub enum Arg {
     Workspace,
     /// Memory that is zero before a launch and after it, in which workgroups count each other: [`Kernel::counters`].
     Counters,
+    /// Memory that is zero before each launch and after it, in which workgroups of steps in one launch count each other ([`Link`]).
+    Links,
     /// No address but a number, which [`number`] finds for a step.
     Number(Number),
 }
@@ -411,6 +415,18 @@ pub fn lower(
     tuning: &Tuning,
     name: &str,
 ) -> Result<Vec<Kernel>, Unsupported> {
+    lower_linked(graph, step, target, tuning, name, None)
+}
+
+/// The same for a step that shares its launch with others.
+pub fn lower_linked(
+    graph: &FusedGraph,
+    step: &Step,
+    target: Target,
+    tuning: &Tuning,
+    name: &str,
+    link: Option<Link>,
+) -> Result<Vec<Kernel>, Unsupported> {
     let unsupported = |what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what };
     // What is repeated, and never stored, can be longer than any tensor.
     let mut views = step.inputs.iter().chain([&step.output]).map(|a| &a.view.dims);
@@ -419,7 +435,7 @@ pub fn lower(
     }
     let sized = sized::fits(graph, step);
     let step = if sized { step } else { &origin::relative(graph, step) };
-    let cx = Cx { graph, step, target, tuning, name, moves: false };
+    let cx = Cx { graph, step, target, tuning, name, moves: false, link };
     let kernels = match &step.kind {
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
@@ -460,11 +476,13 @@ struct Cx<'a> {
     name: &'a str,
     /// Nothing is computed: elements are moved as the bits that they are.
     moves: bool,
+    /// The step's place among others of its launch.
+    link: Option<Link>,
 }
 
 /// That of a step without a name.
 fn cx<'a>(graph: &'a FusedGraph, step: &'a Step, target: Target, tuning: &'a Tuning) -> Cx<'a> {
-    Cx { graph, step, target, tuning, name: "", moves: false }
+    Cx { graph, step, target, tuning, name: "", moves: false, link: None }
 }
 
 impl<'a> Cx<'a> {
@@ -484,7 +502,9 @@ impl<'a> Cx<'a> {
             Arg::Input(i) => self.step.inputs[i].tensor,
             Arg::Output => self.step.output.tensor,
             Arg::Index(i, k) => self.step.inputs[i].indirect[k].index,
-            Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_) => unreachable!("no tensors of the step"),
+            Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Links | Arg::Number(_) => {
+                unreachable!("no tensors of the step")
+            }
         }
     }
     /// Bytes that the step touches, from the address that its kernel is given: a buffer ends there, so that lanes beyond an
@@ -502,7 +522,9 @@ impl<'a> Cx<'a> {
         end.map_or(t.bytes(), |end| (end * t.dtype.size()).min(t.bytes()))
     }
     fn kernel(&self, workgroup_size: u32) -> Writer {
-        Writer { b: Builder::new(self.target, self.name, workgroup_size), args: Vec::new(), blobs: Vec::new() }
+        let mut b = Builder::new(self.target, self.name, workgroup_size);
+        b.stores_for_device(self.link.is_some_and(|l| l.follows));
+        Writer { b, args: Vec::new(), blobs: Vec::new(), link: self.link }
     }
 }
 
@@ -517,6 +539,7 @@ struct Writer {
     b: Builder,
     args: Vec<(Arg, Buffer)>,
     blobs: Vec<Blob>,
+    link: Option<Link>,
 }
 
 impl Writer {
@@ -550,7 +573,7 @@ impl Writer {
         // The same tensor behind two arguments is the same memory.
         let id = cx.tensor(arg);
         let same = self.args.iter().find(|(a, b)| {
-            !matches!(a, Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_))
+            !matches!(a, Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Links | Arg::Number(_))
                 && cx.tensor(*a) == id
                 && b.desc.len == 4
         });
@@ -584,7 +607,8 @@ impl Writer {
         self.args.push((arg, Buffer { desc: p, memory: Memory::Any }));
         p
     }
-    fn finish(self, grid: [u32; 3], flops: u64) -> Kernel {
+    fn finish(mut self, grid: [u32; 3], flops: u64) -> Kernel {
+        self.end_link(grid);
         Kernel {
             function: self.b.finish(),
             grid,

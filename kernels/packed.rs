@@ -14,12 +14,13 @@ mod tiles;
 use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::{Reason, Res};
+use super::linked::Link;
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, small};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes, linked, small};
 use crate::graph::fused::{Packed, StepKind, Zeros};
 use crate::mir::{Buffer, Builder, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
-use barewave_isa::{Target, op};
+use barewave_isa::op;
 use half::f16;
 use rows::Rows;
 use std::collections::VecDeque;
@@ -52,7 +53,8 @@ struct Plan {
 impl Plan {
     /// As few workitems as keep memory busy, so that what is read of the data serves several columns. None where the team
     /// would have to be too large.
-    fn of(target: Target, p: &Packed, rows: usize, n: usize) -> Option<Plan> {
+    fn of(cx: &Cx, p: &Packed, rows: usize, n: usize) -> Option<Plan> {
+        let target = cx.target;
         let info = target.info();
         let wave = info.wave_size;
         let all = (p.depth / p.together()) as u32;
@@ -73,11 +75,15 @@ impl Plan {
                 _ => break,
             }
         }
+        // Workgroups of steps that share a launch are equal; several waves of one are a team only if all are.
+        if cx.link.is_some() && team > wave {
+            team = if team >= linked::ITEMS { linked::ITEMS } else { wave };
+        }
         (team <= lanes::MOST).then(|| {
             let groups = |size: u32| n as u64 * u64::from(team) / u64::from(columns * size);
             // Teams of several waves meet in LDS, one of them in a workgroup.
-            let mut workgroup = if team > wave { team } else { 256 };
-            while workgroup > wave.max(team) && groups(workgroup) < u64::from(2 * target.cus()) {
+            let mut workgroup = if team > wave { team } else { linked::ITEMS };
+            while cx.link.is_none() && workgroup > wave.max(team) && groups(workgroup) < u64::from(2 * target.cus()) {
                 workgroup /= 2;
             }
             Plan { team, columns, runs: all.div_ceil(team), workgroup }
@@ -123,6 +129,9 @@ struct Run {
 const DATA: u32 = 32;
 const AHEAD: u32 = 112;
 
+/// The same where steps share a launch: all have as many registers as one of them needs, and more workgroups at once hide that each waits.
+const AHEAD_LINKED: u32 = 56;
+
 /// Clocks that a workgroup takes longer where it normalises rows before it multiplies them: its waves wait for them and for each other
 /// while the first weights come. By the cycle model, of launches with this beginning and without.
 const NORMALISING: f64 = 1500.0;
@@ -146,13 +155,24 @@ pub(super) fn begins(cx: &Cx) -> bool {
         return false;
     }
     let dims = &cx.step.output.view.dims;
-    let Some(plan) = Plan::of(cx.target, p, dims[0], dims[1]) else { return false };
+    let Some(plan) = Plan::of(cx, p, dims[0], dims[1]) else { return false };
     let info = cx.target.info();
     let items = dims[1] as u64 * u64::from(plan.team) / u64::from(plan.columns);
     let at_once = u64::from(info.cus * info.simds * BESIDE * info.wave_size);
     let machine = Machine::of(cx.target);
     let again = items.div_ceil(at_once) as f64 * NORMALISING;
     Rows::of(cx, p, &plan, dots(cx)).is_some() && again < machine.launch + 2.0 * machine.ends
+}
+
+/// True for products that can share a launch.
+pub(super) fn chains(cx: &Cx) -> bool {
+    let StepKind::Packed(p) = &cx.step.kind else { return false };
+    let dims = &cx.step.output.view.dims;
+    let link = Link { number: 1, before: 1, follows: true };
+    let cx = &Cx { link: Some(link), ..*cx };
+    let plan = || Plan::of(cx, p, dims[0], dims[1]);
+    let kept = |plan: &Plan| p.rows.is_none() || Rows::of(cx, p, plan, dots(cx)).is_some();
+    Tiles::of(cx, p).is_none() && plan().is_some_and(|plan| kept(&plan))
 }
 
 /// Data come in pairs of f16 for dot products.
@@ -166,7 +186,7 @@ pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     if let Some(tiles) = Tiles::of(cx, p) {
         return tiles.lower();
     }
-    let plan = Plan::of(cx.target, p, rows, n).ok_or(Reason::Malformed("a column that no workgroup holds"))?;
+    let plan = Plan::of(cx, p, rows, n).ok_or(Reason::Malformed("a column that no workgroup holds"))?;
     let mut w = cx.kernel(plan.workgroup);
     let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
     let member = w.b.and(item, plan.team - 1);
@@ -239,8 +259,9 @@ impl Product<'_> {
         let own_data = self.rows * self.dwords() * RUN / 4;
         let early = own_data <= DATA && self.kept.is_none();
         let each = columns * (RUN / 4 + 1) + if early { own_data } else { 0 };
-        let distance = (AHEAD / each).max(1);
-        let load = |w: &mut Writer, number: u32| -> Res<Run> {
+        let ahead = if self.cx.link.is_some() { AHEAD_LINKED } else { AHEAD };
+        let distance = (ahead / each).max(1);
+        let load = |w: &mut Writer, number: u32, early: bool| -> Res<Run> {
             let mask = ((number + 1) * self.plan.team > all).then(|| {
                 let left = all.saturating_sub(number * self.plan.team);
                 w.b.op(Gen::CmpGt.of(Type::U32), &[left.into(), self.member.into()])
@@ -254,24 +275,38 @@ impl Product<'_> {
                 run.zeros.extend(self.zero_points(w, &run, k)?);
             }
             if early {
-                run.data = (0..self.rows).map(|row| self.raw(w, &run, row, 0, RUN / 4)).collect::<Res<_>>()?;
+                run.data = self.raws(w, &run)?;
             }
             Ok(run)
         };
-        let mut rows = match &self.kept {
-            Some((rows, at)) => Some((rows, *at, rows.load(w, self.cx)?)),
-            None => None,
+        // What a step of the same launch gives is there later than weights are.
+        let mut waits = self.cx.waits();
+        let mut held = match &self.kept {
+            Some((rows, _)) if !waits => Some(rows.load(w, self.cx)?),
+            _ => None,
         };
         let mut coming = VecDeque::new();
         for number in 0..self.plan.runs + distance {
             if number < self.plan.runs {
-                coming.push_back(load(w, number)?);
+                coming.push_back(load(w, number, early && !waits)?);
+            }
+            if number + 1 < distance.min(self.plan.runs) {
+                continue;
+            }
+            if std::mem::take(&mut waits) {
+                w.wait_for_step_before();
+                if let Some((rows, _)) = &self.kept {
+                    held = Some(rows.load(w, self.cx)?);
+                }
+                for run in coming.iter_mut().filter(|_| early) {
+                    run.data = self.raws(w, run)?;
+                }
             }
             if number >= distance
                 && let Some(run) = coming.pop_front()
             {
-                if let Some((rows, at, held)) = rows.take() {
-                    rows.keep(w, self.cx, held, at)?;
+                if let (Some(held), Some((rows, at))) = (held.take(), &self.kept) {
+                    rows.keep(w, self.cx, held, *at)?;
                 }
                 self.add(w, &run, &sums)?;
             }
@@ -386,6 +421,11 @@ impl Product<'_> {
             .flat_map(|byte| shifted.iter().map(|x| (*byte, *x)).collect::<Vec<_>>())
             .map(|(byte, x)| w.b.op(byte, &[x.into()]))
             .collect()
+    }
+
+    /// All data of each row beside a run.
+    fn raws(&self, w: &mut Writer, run: &Run) -> Res<Vec<Vec<Part>>> {
+        (0..self.rows).map(|row| self.raw(w, run, row, 0, RUN / 4)).collect()
     }
 
     /// The data of a row beside `count` words of numbers, as they lie in memory.

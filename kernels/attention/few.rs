@@ -23,7 +23,7 @@ use super::super::error::Res;
 use super::super::float::Float;
 use super::super::split::{IN_FLIGHT, Shared};
 use super::super::values::{self, Value};
-use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, lanes};
+use super::super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, lanes, linked};
 use super::plan::{self, Extents};
 use super::{LOWEST, cleared, exponents, inverse};
 use crate::graph::expr::Expr;
@@ -36,7 +36,7 @@ use caches::New;
 use scores::Operands;
 
 /// Workitems of a workgroup, and bytes of a line that each takes.
-const ITEMS: u32 = 256;
+const ITEMS: u32 = linked::ITEMS;
 const RUN: u32 = 16;
 
 /// Queries at most, and results of a workitem.
@@ -363,6 +363,7 @@ impl Keys<'_> {
             }
         }
         self.ask(w);
+        w.wait_for_step_before();
         let rows = self.rows(w, self.first, None)?;
         let view = &self.cx.step.inputs[0].view;
         let outer = self.outer(w, Arg::Input(0));

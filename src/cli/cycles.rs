@@ -2,10 +2,10 @@
 
 use barewave::Compiled;
 use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
-use barewave::runtime::plan::{Address, InPlace, Launch, Plan, Port, Region};
+use barewave::runtime::plan::{self, Address, InPlace, Launch, Plan, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
-use barewave_timing::record::Level;
+use barewave_timing::record::{Level, Part};
 use barewave_timing::sequence::{Found, Touched};
 use barewave_timing::{Chip, LineCost, Loops, ModelError, Modelled, Recorded};
 use rayon::prelude::*;
@@ -154,14 +154,17 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
     let counters = device.alloc(at_least_one(plan.counter_bytes))?;
     let module = device.load(compiled.code())?;
     let chip = Chip::of(compiled.target());
+    let all: Vec<Piece> = plan.launches.iter().flat_map(Piece::of).collect();
     // A kernel may be told its extents: launches are equal when these are too.
     let told =
         |l: &Launch| -> Vec<u64> { l.args.iter().filter(|a| a.region == Region::Value).map(|a| a.offset).collect() };
-    let same = |a: &Launch, b: &Launch| {
-        (&a.kernel, a.grid, &a.indices) == (&b.kernel, b.grid, &b.indices) && told(a) == told(b)
+    let same = |a: &Piece, b: &Piece| {
+        let of = |p: &Piece| (p.first, p.grid);
+        (of(a), &a.of.kernel, a.of.grid, &a.of.indices) == (of(b), &b.of.kernel, b.of.grid, &b.of.indices)
+            && told(a.of) == told(b.of)
     };
-    let mut different: Vec<&Launch> = Vec::new();
-    for l in &plan.launches {
+    let mut different: Vec<&Piece> = Vec::new();
+    for l in &all {
         if !different.iter().any(|d| same(d, l)) {
             different.push(l);
         }
@@ -185,10 +188,10 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
     let prepared: Vec<_> = different
         .iter()
         .map(|l| {
-            let kernel = module.kernel(&l.kernel).map_err(Arc::new)?;
+            let kernel = module.kernel(&l.of.kernel).map_err(Arc::new)?;
             let shared =
-                (l.sharing != [1; 3]).then(|| Ok::<_, NotModelled>([arguments(l, 0)?, arguments(l, u8::MAX)?]));
-            Ok::<_, NotModelled>((kernel, arguments(l, 0)?, shared.transpose()?))
+                (l.sharing != [1; 3]).then(|| Ok::<_, NotModelled>([arguments(l.of, 0)?, arguments(l.of, u8::MAX)?]));
+            Ok::<_, NotModelled>((kernel, arguments(l.of, 0)?, shared.transpose()?))
         })
         .collect();
     // A launch of each kind, and where workgroups share a result the others of them, with the clocks that the last one takes.
@@ -200,8 +203,10 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
         .map(|(l, prepared)| {
             let (kernel, args, shared) = prepared?;
             let record = |grid: [u32; 3], args: &[u8]| {
-                let (block, options) = ([l.block, 1, 1], LaunchOptions::default());
-                let recorded = barewave_timing::recorded(&device, &kernel, grid, block, args, &options, loops);
+                let (block, options) = ([l.of.block, 1, 1], LaunchOptions::default());
+                let part = (!l.of.chain.is_empty()).then(|| (Part { first: l.first, grid: l.grid }, l.of.grid[0]));
+                let recorded =
+                    barewave_timing::recorded_part(&device, &kernel, (grid, part), block, args, &options, loops);
                 Ok::<_, NotModelled>(recorded.map_err(Arc::new)?)
             };
             let Some([other, last]) = shared else { return Ok((record(l.grid, &args)?, None)) };
@@ -217,16 +222,16 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
         })
         .collect();
     // What each launch finds in caches, in a first run and in another right behind it.
-    let kind: Vec<Option<usize>> = plan.launches.iter().map(|l| different.iter().position(|d| same(d, l))).collect();
+    let kind: Vec<Option<usize>> = all.iter().map(|l| different.iter().position(|d| same(d, l))).collect();
     let mut touched = Touched::default();
     let mut run = || -> Vec<Vec<Found>> {
-        let one = |(l, kind): (&Launch, &Option<usize>)| {
+        let one = |(l, kind): (&Piece, &Option<usize>)| {
             let known = kind.and_then(|k| recorded[k].as_ref().ok());
             let Some(((recorded, _), chip)) = known.zip(chip.as_ref()) else { return Vec::new() };
-            let starts: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
+            let starts: Vec<u64> = l.of.args.iter().map(|a| address(a, counters)).collect();
             touched.launch(chip, recorded.operands(), &starts)
         };
-        plan.launches.iter().zip(&kind).map(one).collect()
+        all.iter().zip(&kind).map(one).collect()
     };
     let found = [run(), run()];
     // One simulation for all launches of a kind whose operands are at the same levels.
@@ -234,7 +239,7 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
         let (recorded, _) = recorded[kind[l]?].as_ref().ok()?;
         Some((kind[l]?, recorded.levels(&found[run][l])))
     };
-    let keys = [0, 1].map(|run| (0..plan.launches.len()).map(|l| key(run, l)).collect::<Vec<_>>());
+    let keys = [0, 1].map(|run| (0..all.len()).map(|l| key(run, l)).collect::<Vec<_>>());
     let distinct: BTreeSet<(usize, Vec<Level>)> = keys.iter().flatten().flatten().cloned().collect();
     let simulate = || -> BTreeMap<(usize, Vec<Level>), (Modelled, Arc<[LineCost]>)> {
         let one = |key: (usize, Vec<Level>)| {
@@ -268,12 +273,66 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
             }
         }
     };
-    let launched = |(n, l): (usize, &Launch)| {
-        let (modelled, lines) = of(0, n);
-        let again = of(1, n).0.ok();
-        Launched { kernel: l.kernel.clone(), step: l.step.clone(), flops: l.flops, modelled, again, lines }
+    // Steps of a launch are there one behind the other.
+    let of_run = |run: usize| -> Vec<(Result<Modelled, NotModelled>, Arc<[LineCost]>)> {
+        let mut list: Vec<_> = (0..all.len()).map(|l| of(run, l)).collect();
+        let mut rest = &mut list[..];
+        for l in &plan.launches {
+            let (steps, others) = rest.split_at_mut(l.chain.len().max(1));
+            let known: Option<Vec<&mut Modelled>> = steps.iter_mut().map(|s| s.0.as_mut().ok()).collect();
+            if let (Some(chip), Some(mut known)) = (&chip, known.filter(|k| k.len() > 1)) {
+                barewave_timing::chain(chip, &mut known);
+            }
+            rest = others;
+        }
+        list
     };
-    Ok(plan.launches.iter().enumerate().map(launched).collect())
+    let runs = [of_run(0), of_run(1)];
+    let [first, again] = runs;
+    let launched = |(l, ((modelled, lines), (again, _))): (&Piece, _)| {
+        let again: Result<Modelled, NotModelled> = again;
+        Launched {
+            kernel: l.of.kernel.clone(),
+            step: l.step.clone(),
+            flops: l.flops,
+            modelled,
+            again: again.ok(),
+            lines,
+        }
+    };
+    Ok(all.iter().zip(first.into_iter().zip(again)).map(launched).collect())
+}
+
+/// What of a launch is modelled at once: all of it, or one of the steps that it computes one behind the other.
+struct Piece<'a> {
+    of: &'a Launch,
+    /// Its first workgroup.
+    first: u32,
+    grid: [u32; 3],
+    sharing: [u32; 3],
+    step: String,
+    flops: u64,
+}
+
+impl Piece<'_> {
+    fn of(l: &Launch) -> Vec<Piece<'_>> {
+        if l.chain.is_empty() {
+            let Launch { grid, sharing, flops, .. } = *l;
+            return vec![Piece { of: l, first: 0, grid, sharing, step: l.step.clone(), flops }];
+        }
+        let mut next = 0;
+        let piece = |c: &plan::Linked| {
+            let first = next;
+            next += c.grid.iter().product::<u32>();
+            Piece { of: l, first, grid: c.grid, sharing: c.sharing, step: c.step.clone(), flops: c.flops }
+        };
+        l.chain.iter().map(piece).collect()
+    }
+}
+
+/// How many launches there are: steps behind others in one are none of their own.
+pub fn launches(list: &[Launched]) -> usize {
+    list.iter().filter(|l| !l.modelled.as_ref().is_ok_and(|m| m.behind)).count()
 }
 
 /// Clocks of launches that ran again and again before, without the cost of launches: with all traffic as in a first run, as where operands take turns

@@ -244,6 +244,7 @@ mod tests {
             counters: 0,
             sharing: [1; 3],
             rounds: 1,
+            chain: Vec::new(),
             flops: 7,
         }]
     }

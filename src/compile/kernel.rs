@@ -3,8 +3,8 @@
 
 use crate::codeobj;
 use crate::graph::fused::{FusedGraph, Step};
-use crate::kernels::{self, Arg, Blob, Tuning, Unsupported};
-use crate::mir::Function;
+use crate::kernels::{self, Arg, Blob, Link, Tuning, Unsupported};
+use crate::mir::{Function, InChain};
 use crate::passes::{self, CompileError, Machine};
 use crate::runtime::plan::KernelStats;
 use barewave_isa::Target;
@@ -58,6 +58,24 @@ pub struct KernelCode {
     pub sharing: [u32; 3],
     /// How often it is launched, in turn with its neighbours of as many rounds.
     pub rounds: u32,
+    /// The steps that it computes one behind the other, where these are several.
+    #[serde(default)]
+    pub chain: Vec<Linked>,
+}
+
+/// A step of several that a kernel computes one behind the other. Arguments and workgroups of each follow those of the one before.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Linked {
+    /// Arguments.
+    pub args: usize,
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    /// Workgroups along x, y and z that share a result.
+    pub sharing: [u32; 3],
+    /// Where its [`Arg::Counters`] begin.
+    pub counters: usize,
+    /// Floating-point operations.
+    pub flops: u64,
 }
 
 /// What a kernel was made from, for those who want to look at it.
@@ -96,6 +114,7 @@ impl KernelCode {
             counters: 0,
             sharing: [1; 3],
             rounds: 1,
+            chain: Vec::new(),
         }
     }
 
@@ -200,6 +219,50 @@ pub fn compile_step(
         out.push((code, source.map(|source| KernelIr { source, machine })));
     }
     Ok(out)
+}
+
+/// Compiles the one kernel that computes steps one behind the other, called `name`; none where there cannot be one.
+pub fn compile_chain(
+    graph: &FusedGraph,
+    steps: &[&Step],
+    target: Target,
+    tuning: &Tuning,
+    name: &str,
+    keep_ir: bool,
+) -> Result<Vec<(KernelCode, Option<KernelIr>)>, KernelError> {
+    let _span = tracing::info_span!("kernel", detail = name).entered();
+    let (mut parts, mut chain, mut args) = (Vec::new(), Vec::new(), Vec::new());
+    let mut counters = Link::bytes(target, steps.len() as u32) as usize;
+    let (mut before, mut workspace) = (0, 0);
+    for (number, step) in (0..).zip(steps) {
+        let link = Link { number, before, follows: (number as usize) + 1 < steps.len() };
+        let kernels = timed!("build", kernels::lower_linked(graph, step, target, tuning, name, Some(link)))?;
+        let Ok([kernel]) = <[kernels::Kernel; 1]>::try_from(kernels) else { return Ok(Vec::new()) };
+        before = kernel.grid.iter().product();
+        let (grid, sharing, flops) = (kernel.grid, kernel.sharing, kernel.flops);
+        chain.push(Linked { args: kernel.args.len(), grid, sharing, counters, flops });
+        counters += kernel.counters;
+        workspace = workspace.max(kernel.workspace);
+        parts.push(InChain { function: kernel.function, grid, args: kernel.args.len() as u32 });
+        args.extend(kernel.args);
+    }
+    let Some(mut function) = Function::chained(parts) else { return Ok(Vec::new()) };
+    let workgroups = chain.iter().map(|l| l.grid.iter().product::<u32>()).sum();
+    function.name = name.to_string();
+    function.workgroups = Some(workgroups);
+    let source = keep_ir.then(|| function.clone());
+    let machine = passes::compile(function)?;
+    let flops = chain.iter().map(|l| l.flops).sum();
+    let code = KernelCode {
+        grid: [workgroups, 1, 1],
+        args,
+        flops,
+        workspace,
+        counters,
+        chain,
+        ..KernelCode::of_machine(&machine)
+    };
+    Ok(vec![(code, source.map(|source| KernelIr { source, machine }))])
 }
 
 /// The order in which the kernels of a step are launched: the number of each, and of the round.

@@ -8,6 +8,7 @@
 //! parallel; the result depends neither on the order nor on the cache.
 
 pub mod cache;
+mod chain;
 mod compiled;
 mod in_place;
 mod kernel;
@@ -18,7 +19,7 @@ mod weights;
 
 pub use cache::{CacheStats, KernelCache};
 pub use compiled::{Compiled, LoadError};
-pub use kernel::{KernelCode, KernelError, KernelIr, kernel_of};
+pub use kernel::{KernelCode, KernelError, KernelIr, Linked, kernel_of};
 pub use support::{Missing, NodeSupport, Support, Verdict};
 pub use table::{TableError, read_tuning};
 
@@ -28,12 +29,13 @@ use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
 use crate::kernels::{self, Arg, Number, Tuning};
 use crate::onnx::Model;
-use crate::runtime::plan::{Address, Indices, Launch, PLAN_VERSION, Plan, Port, Region};
+use crate::runtime::plan::{self as launches, Address, Indices, Launch, PLAN_VERSION, Plan, Port, Region};
 use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
 use cache::StepCode;
-use kernel::{compile_step, launch_order, symbol};
+use chain::{Chains, find_chains};
+use kernel::{compile_chain, compile_step, launch_order, symbol};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use std::collections::btree_map::Entry;
@@ -205,6 +207,7 @@ impl Compiler {
         }
         let code = |at: (usize, usize)| &compiled[group_of[at.0][at.1]].0;
         let together = self.compile_together(graphs, &groups, &group_of, code)?;
+        let chains = self.compile_chains(graphs, &groups, &group_of, code)?;
         let mut region = WeightsRegion::new(graphs.len());
         let memory: Vec<MemoryPlan> =
             timed!("place", graphs.iter().enumerate().map(|(g, _)| place(graphs, g, code, &mut region)).collect());
@@ -212,10 +215,12 @@ impl Compiler {
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
             let (mut launches, mut made_by) = (Vec::new(), Vec::new());
             let mut launched: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
+            let mut launched_chains: BTreeMap<Vec<usize>, (usize, usize)> = BTreeMap::new();
             let mut writers: FxHashMap<TensorId, Vec<u32>> = FxHashMap::default();
             for i in 0..graph.steps.len() {
                 // Steps that are launched together stand where the first of them does.
-                let steps = match together.of.get(&(g, i)) {
+                let of = chains.of.get(&(g, i)).or_else(|| together.of.get(&(g, i)));
+                let steps = match of {
                     Some(steps) if steps[0] != i => continue,
                     Some(steps) => &steps[..],
                     None => &[i],
@@ -224,8 +229,48 @@ impl Compiler {
                 let codes = together.code(group, sets).unwrap_or(&compiled[group].0);
                 let all = || steps.iter().map(|i| &graph.steps[*i]);
                 let mut after: Vec<u32> = all().flat_map(|step| sources(step, &writers)).collect();
+                let own = launches.len() as u32;
+                after.retain(|l| *l != own);
                 after.sort_unstable();
                 after.dedup();
+                if chains.of.contains_key(&(g, i)) {
+                    let of_steps: Vec<usize> = steps.iter().map(|i| group_of[g][*i]).collect();
+                    if let Some((name, k)) = chains.code(&of_steps) {
+                        let (mut args, mut numbers) = (Vec::new(), Vec::new());
+                        let mut chain = Vec::new();
+                        for (part, i) in k.chain.iter().zip(steps) {
+                            let (step, own) = (&graph.steps[*i], &k.args[args.len()..args.len() + part.args]);
+                            let first = args.len() as u32;
+                            let found = indices(own, graph, step).into_iter();
+                            numbers.extend(found.map(|x| Indices { arg: x.arg + first, ..x }));
+                            args.extend(own.iter().map(|a| {
+                                let at = address(*a, graph, step, (g, *i, 0, 0), &memory[g], &blobs);
+                                let ahead = if *a == Arg::Counters { part.counters as u64 } else { 0 };
+                                Address { offset: at.offset + ahead, ..at }
+                            }));
+                            let (step, grid, sharing, flops) = (step.name.clone(), part.grid, part.sharing, part.flops);
+                            chain.push(launches::Linked { step, grid, sharing, flops });
+                        }
+                        launches.push(Launch {
+                            kernel: name.to_string(),
+                            step: together::described(all().map(|step| &*step.name)),
+                            grid: k.grid,
+                            block: k.workgroup_size,
+                            sharing: k.sharing,
+                            chain,
+                            args,
+                            indices: numbers,
+                            copies: Vec::new(),
+                            flops: k.flops,
+                            after,
+                            live_bytes: steps.iter().map(|i| memory[g].live[*i] as u64).max().unwrap_or(0),
+                        });
+                        made_by.push(steps.to_vec());
+                        all().flat_map(Step::written).for_each(|t| writers.entry(t).or_default().push(own));
+                        launched_chains.entry(of_steps).or_insert((i, 0)).1 += 1;
+                        continue;
+                    }
+                }
                 launched.entry((group, sets)).or_insert((i, 0)).1 += 1;
                 for (n, round) in launch_order(codes) {
                     let k = &codes[n];
@@ -245,6 +290,7 @@ impl Compiler {
                         grid: grid.unwrap_or(k.grid),
                         block: k.workgroup_size,
                         sharing: k.sharing,
+                        chain: Vec::new(),
                         args: args.collect(),
                         indices: indices.collect(),
                         copies: in_place::copies(graph, steps, n),
@@ -265,6 +311,11 @@ impl Compiler {
                     kernels.push(k.stats(symbol(&name, n), graph.steps[first].name.clone(), count));
                 }
             }
+            for (of_steps, (first, count)) in launched_chains {
+                if let Some((name, k)) = chains.code(&of_steps) {
+                    kernels.push(k.stats(name.to_string(), graph.steps[first].name.clone(), count));
+                }
+            }
             Plan {
                 version: PLAN_VERSION,
                 model: graph.name.clone(),
@@ -274,6 +325,7 @@ impl Compiler {
                 arena_bytes: memory[g].arena_bytes as u64,
                 counter_bytes: (0..graph.steps.len())
                     .flat_map(|i| code((g, i)).iter())
+                    .chain(chains.codes.values().flat_map(|(_, codes, _)| codes.iter()))
                     .map(|k| k.counters as u64)
                     .max()
                     .unwrap_or(0),
@@ -292,7 +344,8 @@ impl Compiler {
         let singly = groups.iter().zip(&compiled).map(|(g, (codes, _))| (g.name.clone(), codes));
         let several =
             together.codes.iter().map(|((g, sets), (codes, _))| (together::named(&groups[*g].name, *sets), codes));
-        let used = singly.chain(several).filter(|(name, _)| launched.contains(&**name));
+        let chained = chains.codes.values().map(|(name, codes, _)| (name.clone(), codes));
+        let used = singly.chain(several).chain(chained).filter(|(name, _)| launched.contains(&**name));
         let kernels = used.flat_map(|(name, codes)| {
             codes.iter().enumerate().map(move |(n, k)| k.object(self.target, &symbol(&name, n)))
         });
@@ -308,7 +361,8 @@ impl Compiler {
         let weights = Weights::new(region.bytes, sources);
         let mut notes: Vec<graph::Note> = graphs.iter().flat_map(|g| g.notes.iter().cloned()).collect();
         notes.dedup();
-        let several = together.codes.into_values();
+        let chained = chains.codes.into_values().map(|(_, code, ir)| (code, ir));
+        let several = together.codes.into_values().chain(chained);
         let ir = compiled.into_iter().chain(several).flat_map(|(_, ir)| ir).collect();
         let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes)?;
         // The last word: an independent proof over the bytes, wherever the kernels came from.
@@ -340,6 +394,36 @@ impl Compiler {
         Ok(out)
     }
 
+    /// Steps that one launch computes one behind the other, and the kernels of these.
+    fn compile_chains<'a>(
+        &self,
+        graphs: &[FusedGraph],
+        groups: &[Group],
+        group_of: &[Vec<usize>],
+        code: impl Fn((usize, usize)) -> &'a StepCode,
+    ) -> Result<Chains, Error> {
+        let (mut out, tuning) = (Chains::default(), &self.options.tuning);
+        for (g, graph) in graphs.iter().enumerate() {
+            let able = |i: usize| kernels::chains(graph, &graph.steps[i], self.target, tuning);
+            for steps in timed!("find_chains", find_chains(graph, &group_of[g], |i| code((g, i)), able)) {
+                let of_steps: Vec<usize> = steps.iter().map(|i| group_of[g][*i]).collect();
+                let name = format!("chain_{}", out.codes.len());
+                if let Entry::Vacant(free) = out.codes.entry(of_steps.clone()) {
+                    let list: Vec<&Step> = steps.iter().map(|i| &graph.steps[*i]).collect();
+                    let keys: Vec<&str> = of_steps.iter().map(|g| &*groups[*g].key).collect();
+                    let make = |keep_ir| compile_chain(graph, &list, self.target, tuning, &name, keep_ir);
+                    let (code, ir) = self.kernels(&format!("chain of {}", keys.join("\n")), make)?;
+                    free.insert((name, code, ir));
+                }
+                if out.code(&of_steps).is_some() {
+                    let steps = Arc::new(steps);
+                    steps.iter().for_each(|i| _ = out.of.insert((g, *i), steps.clone()));
+                }
+            }
+        }
+        Ok(out)
+    }
+
     /// The kernels of a group of equal steps, of so many at once, from the cache or made.
     fn compile_group(
         &self,
@@ -352,14 +436,23 @@ impl Compiler {
         let name = together::named(&group.name, sets);
         let tuning = &self.options.tuning;
         let make = |keep_ir| compile_step(graph, step, self.target, tuning, (&name, sets as u32), keep_ir);
+        let own = if sets > 1 { &format!("{} x{sets}", group.key) } else { &group.key };
+        self.kernels(own, make)
+    }
+
+    /// Kernels from the cache by what they are known as, or made.
+    fn kernels(
+        &self,
+        own: &str,
+        make: impl Fn(bool) -> Result<Vec<(kernel::KernelCode, Option<KernelIr>)>, KernelError>,
+    ) -> Result<(StepCode, Vec<KernelIr>), Error> {
         // Dumps are made while a kernel is compiled.
         if self.options.keep_ir || crate::passes::dumped().is_ok_and(|d| !d.is_empty()) {
             let (code, ir): (Vec<_>, Vec<_>) = make(self.options.keep_ir)?.into_iter().unzip();
             return Ok((Arc::new(code), ir.into_iter().flatten().collect()));
         }
-        let own = if sets > 1 { &format!("{} x{sets}", group.key) } else { &group.key };
         // Kernels of a tuning are others.
-        let key = match tuning.for_target(self.target) {
+        let key = match self.options.tuning.for_target(self.target) {
             Some(tuning) => &format!("{own} tuned {:x}", xxh3_128(tuning.to_string().as_bytes())),
             None => own,
         };
@@ -488,7 +581,7 @@ fn tensor_of(arg: Arg, step: &Step) -> Option<TensorId> {
         Arg::Input(i) => Some(step.inputs[i].tensor),
         Arg::Output => Some(step.output.tensor),
         Arg::Index(i, n) => Some(step.inputs[i].indirect[n].index),
-        Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_) => None,
+        Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Links | Arg::Number(_) => None,
     }
 }
 
@@ -509,7 +602,7 @@ fn address(
         (Some(Place::Nowhere), _) => unreachable!("every tensor that a kernel reads was placed"),
         (None, Arg::Number(Number::Round)) => (Region::Value, round as usize),
         (None, Arg::Number(n)) => (Region::Value, kernels::number(graph, step, n) as usize),
-        (None, Arg::Counters) => (Region::Counters, 0),
+        (None, Arg::Counters | Arg::Links) => (Region::Counters, 0),
         (None, Arg::Workspace) => (Region::Arena, memory.workspaces[i]),
         (None, Arg::Blob(b)) => (Region::Weights, blobs.at[&(g, i, n, b)]),
         (None, _) => unreachable!("everything else is a tensor"),

@@ -9,6 +9,7 @@
 
 pub mod abi;
 mod builder;
+mod chain;
 mod constraint;
 mod generic;
 pub mod liveness;
@@ -21,6 +22,7 @@ mod text;
 mod verify;
 
 pub use builder::{Buffer, Builder, OpenLoop};
+pub use chain::InChain;
 pub use constraint::{Constraint, Group};
 pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};

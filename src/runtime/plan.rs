@@ -133,6 +133,9 @@ pub struct Launch {
     /// Workgroups along x, y and z that share a result, of which the last one to come ends it.
     #[serde(default = "alone", skip_serializing_if = "is_alone")]
     pub sharing: [u32; 3],
+    /// The steps that it computes one behind the other, where these are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<Linked>,
     /// Kernel arguments: 64-bit addresses.
     pub args: Vec<Address>,
     /// Those of them that hold indices.
@@ -149,6 +152,20 @@ pub struct Launch {
     /// Bytes of the arena that hold something while it runs.
     #[serde(default)]
     pub live_bytes: u64,
+}
+
+/// A step of several that a launch computes one behind the other: workgroups of each wait for all of the one before, and follow them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Linked {
+    /// Source operators.
+    pub step: String,
+    /// Workgroups in x, y, z, of a launch of its own: in this one they are numbered along x.
+    pub grid: [u32; 3],
+    /// Workgroups along x, y and z that share a result.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub sharing: [u32; 3],
+    /// Floating-point operations.
+    pub flops: u64,
 }
 
 fn alone() -> [u32; 3] {

@@ -12,13 +12,14 @@
 //! grew by 40%; without it 550,000, where the analytical form, which rows of hardware have judged, has 476,000 ([`crate::gemm`] also lets limits
 //! that are about as long delay each other).
 
+use crate::chained::Alone;
 use crate::chip::{Chip, Evidence};
 use crate::folded::folded;
 use crate::instr::{Instr, Unit};
 use crate::memory::{self, ALIKE, BEFORE_LAST, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
-use crate::record::{Group, Level, Loops, Recorder, Trace};
+use crate::record::{Group, Level, Loops, Part, Recorder, Trace};
 use crate::sequence::Found;
-use crate::stall::Stall;
+use crate::stall::{Issued, Stall};
 use crate::waiting::{self, Meetings, Pace};
 use crate::wave::{self, Outcome, Resident};
 use barewave_emu::codeobj::{Family, KernelInfo};
@@ -162,6 +163,11 @@ pub struct Modelled {
     pub instructions: f64,
     /// Traffic.
     pub traffic: Traffic,
+    /// It follows others in their launch: what stands for the cost of a launch is the way of their last store to where it is seen.
+    pub behind: bool,
+    /// How workgroups of a step that shares a launch go on, and what it adds to those before it.
+    alone: Option<Alone>,
+    added: Option<f64>,
     parts: Parts,
     /// Clocks that waves of one compute unit stood still, by reason, most first.
     pub stalls: Vec<(Stall, u64)>,
@@ -182,6 +188,18 @@ impl Modelled {
         out
     }
 
+    /// How its workgroups go on, where it is a step that shares a launch.
+    pub(crate) fn alone(&self) -> Option<Alone> {
+        let moved = self.parts.moved() / self.workgroups.max(1) as f64;
+        self.alone.map(|a| Alone { moved, ..a })
+    }
+
+    /// It takes so long behind others in its launch.
+    pub(crate) fn adds(&mut self, chip: &Chip, clocks: f64) {
+        self.added = Some(clocks);
+        self.settle(chip);
+    }
+
     /// Adds clocks behind everything else.
     pub fn extend(&mut self, chip: &Chip, clocks: f64) {
         self.parts.adding += clocks.max(0.0);
@@ -197,8 +215,13 @@ impl Modelled {
 
     /// Times and the bound, by the parts.
     fn settle(&mut self, chip: &Chip) {
-        let body = self.parts.body(chip);
-        let launch = chip.launch_us * chip.boost_mhz;
+        let body = self.added.map_or_else(|| self.parts.body(chip), |added| added + self.parts.adding);
+        // What was added has waited.
+        let launch = match self.added {
+            Some(_) => 0.0,
+            None if self.behind => waiting::seen(chip),
+            None => chip.launch_us * chip.boost_mhz,
+        };
         let Parts { compute, tail, dispatch, l2, fabric, dram, used, .. } = self.parts;
         let busy = self.busy;
         let waits = body - self.parts.adding - self.parts.waiting > compute;
@@ -215,7 +238,7 @@ impl Modelled {
         };
         let measured = chip.evidence("sustained_mhz") == Some(Evidence::Measured);
         let hot = matches!(self.bound, Bound::Matrix | Bound::Valu) && measured;
-        self.sustained_microseconds = hot.then(|| body / chip.sustained_mhz + chip.launch_us);
+        self.sustained_microseconds = hot.then(|| body / chip.sustained_mhz + launch / chip.boost_mhz);
         self.clocks = body;
         self.clocks_with_launch = body + launch;
         self.microseconds = chip.microseconds(self.clocks_with_launch);
@@ -351,6 +374,9 @@ pub struct Recorded {
     moved: Moved,
     /// Of all workgroups what they wait for; nothing where they do not.
     meetings: Arc<[Meetings]>,
+    /// It is a step of several in a launch, and follows others there.
+    linked: bool,
+    behind: bool,
     approximations: Vec<String>,
 }
 
@@ -377,6 +403,20 @@ pub fn recorded(
     options: &LaunchOptions,
     loops: Loops,
 ) -> Result<Recorded, ModelError> {
+    recorded_part(device, kernel, (grid, None), block, args, options, loops)
+}
+
+/// The same of some workgroups of a launch, which wait for all of those before them, as if they were all: so many of them along each axis. What comes before them
+/// is over when they begin, and instead of a launch's cost there is that of a store's way to where they see it ([`Modelled::behind`]).
+pub fn recorded_part(
+    device: &EmuDevice,
+    kernel: &Kernel,
+    (grid, part): ([u32; 3], Option<(Part, u32)>),
+    block: [u32; 3],
+    args: &[u8],
+    options: &LaunchOptions,
+    loops: Loops,
+) -> Result<Recorded, ModelError> {
     let target = device.target();
     let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
     let resources = resources(target, kernel.info(), block.iter().product(), options.dynamic_lds)?;
@@ -386,7 +426,12 @@ pub fn recorded(
     }
     let dies = chip.dies as u32;
     let observe = |which: &[u64], recorder: &mut Recorder| {
-        device.observe(kernel, grid, block, args, options, which, recorder).map(|_| ())
+        let Some((part, all)) = part else {
+            return device.observe(kernel, grid, block, args, options, which, recorder).map(|_| ());
+        };
+        recorder.part = Some(part);
+        let which: Vec<u64> = which.iter().map(|id| part.number(grid, *id)).collect();
+        device.observe(kernel, [all, 1, 1], block, args, options, &which, recorder).map(|_| ())
     };
     let mut recorder = record(Recorder::new(&chip, resources.wave_size, loops), grid, dies, observe)?;
     let by_data = recorder.depends;
@@ -404,7 +449,8 @@ pub fn recorded(
     if recorder.too_long {
         return Err(ModelError::TooLong);
     }
-    let meetings = match recorder.waited_at() {
+    // Workgroups of a part wait for those before them, and not for each other.
+    let meetings = match recorder.waited_at().filter(|_| part.is_none()) {
         Some(at) => follow(device, args, &recorder, at, grid, observe)?,
         None => Vec::new(),
     };
@@ -452,6 +498,8 @@ pub fn recorded(
         starts,
         moved,
         meetings: meetings.into(),
+        linked: part.is_some(),
+        behind: part.is_some_and(|(p, _)| p.first > 0),
         approximations,
     })
 }
@@ -602,6 +650,8 @@ impl Recorded {
             starts: self.starts.clone(),
             moved,
             meetings: self.meetings.clone(),
+            linked: self.linked,
+            behind: self.behind,
             approximations: self.approximations.clone(),
         })
     }
@@ -643,6 +693,27 @@ impl Recorded {
         modelled.moving(&self.chip, traffic);
     }
 
+    /// When a workgroup begins to wait for others, of a step behind others, and the share of its lines that it has asked for by then.
+    fn until_wait(&self, issued: &[Vec<Issued>]) -> (f64, f64) {
+        let waves = &self.groups[0].waves;
+        let at = |wave: usize, step: usize| issued.get(wave).and_then(|i| i.get(step)).map_or(0.0, |i| i.at() as f64);
+        let polls = |w: &Trace| {
+            let polls = |a: u32| w.accesses[a as usize].polls;
+            w.steps.iter().position(|s| s.access.is_some_and(polls))
+        };
+        let first = waves.iter().enumerate().find_map(|(n, w)| Some(at(n, polls(w)?)));
+        let Some(until) = first.filter(|_| self.behind) else { return (0.0, 0.0) };
+        let (mut before, mut all) = (0.0, 0.0);
+        for (n, w) in waves.iter().enumerate() {
+            for (step, (s, weight)) in w.steps.iter().zip(w.weights()).enumerate() {
+                let lines = s.access.map_or(0.0, |a| w.accesses[a as usize].lines.len() as f64 * weight);
+                all += lines;
+                before += if at(n, step) < until { lines } else { 0.0 };
+            }
+        }
+        (until, before / f64::max(all, 1.0))
+    }
+
     /// Joins the layers: waits as long as operands at these levels let it, and all traffic.
     pub fn simulated(&self, levels: &[Level]) -> Detailed {
         let Recorded { chip, instrs, groups, moved, starts, occupancy, .. } = self;
@@ -658,7 +729,7 @@ impl Recorded {
         let placed = |levels: &[Level], first_round: bool| {
             let served = Served { levels, starts, footprint: traffic.footprint };
             let placed = memory::place(chip, instrs, &groups[0].waves, &served, first_round);
-            if self.meetings.is_empty() { folded(instrs, placed) } else { placed }
+            if self.meetings.is_empty() && !self.behind { folded(instrs, placed) } else { placed }
         };
         let at_once = cus * resident;
         // As many workgroups like the first one as execute what these do.
@@ -717,6 +788,15 @@ impl Recorded {
             // That they meet was seen when they were recorded.
             parts.waiting = waiting::delay(&self.meetings, &pace).unwrap_or(0.0);
         }
+        let alone = self.linked.then(|| {
+            let (until, asked) = self.until_wait(&full.issued[..first.len()]);
+            // Rounds overlap.
+            let clocks = parts.compute / workgroups.div_ceil(at_once) as f64;
+            let scale = clocks / one.max(1.0);
+            let all = u64::from(occupancy.workgroups) * cus;
+            let start = dispatch / workgroups as f64;
+            Alone { clocks, until: until * scale, asked, moved: 0.0, at_once: all as usize, start }
+        });
         let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
         let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);
         let ports = simds / 2.0;
@@ -736,6 +816,9 @@ impl Recorded {
             instructions: executed / first.len().max(1) as f64,
             traffic,
             parts,
+            behind: self.behind,
+            alone,
+            added: None,
             stalls: full.longest_stalls(),
             validated: chip.is_validated(),
             approximations: self.approximations.clone(),

@@ -10,6 +10,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod chained;
 pub mod chip;
 pub mod conv;
 pub mod floor;
@@ -37,6 +38,7 @@ pub mod validate;
 pub mod waiting;
 pub mod wave;
 
+pub use chained::chain;
 pub use chip::{Chip, Constant, Evidence};
-pub use launch::{Bound, Detailed, LineCost, ModelError, Modelled, Recorded, model, recorded};
+pub use launch::{Bound, Detailed, LineCost, ModelError, Modelled, Recorded, model, recorded, recorded_part};
 pub use record::Loops;

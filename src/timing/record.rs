@@ -219,6 +219,31 @@ struct Recorded {
     events: Vec<Event>,
 }
 
+/// Some workgroups of a launch of one dimension, one behind the other, that are numbered in three.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The first one's number in the launch.
+    pub first: u32,
+    /// How many there are in x, y, z.
+    pub grid: [u32; 3],
+}
+
+impl Part {
+    /// What a workgroup of the launch is called in the part.
+    fn place(&self, number: u32) -> [u32; 3] {
+        let [x, y, _] = self.grid.map(|n| n.max(1));
+        let own = number.saturating_sub(self.first);
+        [own % x, own / x % y, own / x / y]
+    }
+
+    /// The launch's number of workgroup `id` of a grid that has as many or fewer.
+    pub(crate) fn number(&self, grid: [u32; 3], id: u64) -> u64 {
+        let [x, y, _] = grid.map(|n| u64::from(n.max(1)));
+        let [of_x, of_y, _] = self.grid.map(|n| u64::from(n.max(1)));
+        u64::from(self.first) + id % x + of_x * (id / x % y + of_y * (id / x / y))
+    }
+}
+
 /// A workgroup's traces; of those after the first one the accesses of vector memory instructions alone.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -274,6 +299,8 @@ pub struct Recorder<'a> {
     /// Clocks of accesses to LDS by their pattern.
     patterns: lds::Patterns,
     at: [u32; 3],
+    /// Those of a launch that are followed, where these are some of several kinds.
+    pub(crate) part: Option<Part>,
     /// Workgroups that were recorded.
     pub groups: Vec<Group>,
     /// An instruction that the model does not know, by its address.
@@ -316,6 +343,7 @@ impl<'a> Recorder<'a> {
             spare: Vec::new(),
             patterns: lds::Patterns::default(),
             at: [0; 3],
+            part: None,
             groups: Vec::new(),
             unknown: None,
             too_long: false,
@@ -546,7 +574,7 @@ fn steady(rounds: &[usize], indices: &[usize]) -> Option<usize> {
 impl Observer for Recorder<'_> {
     fn begin(&mut self, workgroup: [u32; 3], waves: u32) {
         self.finish();
-        self.at = workgroup;
+        self.at = self.part.map_or(workgroup, |p| p.place(workgroup[0]));
         if let Some(s) = &mut self.left_out {
             s.begin(waves as usize);
         }

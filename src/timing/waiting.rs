@@ -178,10 +178,10 @@ pub(crate) struct Pace<'a> {
 }
 
 /// What a workgroup does until something happens.
-struct Piece<'a> {
-    clocks: f64,
-    moved: f64,
-    event: Option<&'a Event>,
+pub(crate) struct Piece<'a> {
+    pub clocks: f64,
+    pub moved: f64,
+    pub event: Option<&'a Event>,
 }
 
 impl Pace<'_> {
@@ -246,14 +246,14 @@ impl Pace<'_> {
 }
 
 /// What each wait is for: numbers of stores, all of which must be done.
-struct Needs {
+pub(crate) struct Needs {
     /// By workgroup and piece: of a store its number, of a wait what it is for.
-    stores: Vec<Vec<Option<usize>>>,
-    waits: Vec<Vec<Vec<usize>>>,
+    pub stores: Vec<Vec<Option<usize>>>,
+    pub waits: Vec<Vec<Vec<usize>>>,
     /// Stores that count as one, which waits name: how many of each must be done.
-    joined: Vec<usize>,
+    pub joined: Vec<usize>,
     /// Those that each store is one of.
-    of: Vec<Vec<usize>>,
+    pub of: Vec<Vec<usize>>,
 }
 
 /// A store of a workgroup's piece, by its number.
@@ -371,7 +371,7 @@ struct Going {
 }
 
 /// Clocks until all timetables are through; nothing where some wait for ever.
-fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> Option<f64> {
+pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> Option<f64> {
     let mut going = vec![Going::default(); tables.len()];
     // Done at a clock; moved when as much as this was moved for each of those that move something.
     let (mut timed, mut moving): (BinaryHeap<Reverse<At>>, BinaryHeap<Reverse<At>>) = Default::default();

@@ -6,6 +6,7 @@ mod support;
 mod alike;
 mod bytes;
 mod caches;
+mod chained;
 mod channels;
 mod choices;
 mod decoding;

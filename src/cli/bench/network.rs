@@ -231,7 +231,7 @@ fn slowest(r: &Run, all: bool) {
 fn summary(r: &Run) -> String {
     format!(
         "{} launches, {:.1} us{}, {}{:.2} GFLOP, {:.1}% of the f32 peak",
-        r.launches.len(),
+        cycles::launches(&r.launches),
         r.total.microseconds,
         r.chip.note(),
         cycles::again(&r.launches).map_or(String::new(), |us| format!("{us:.1} us right behind another run, ")),
@@ -248,7 +248,7 @@ fn print(runs: &[Run]) {
     for r in runs {
         table.add_row([
             r.name.clone(),
-            r.launches.len().to_string(),
+            cycles::launches(&r.launches).to_string(),
             format!("{:.1}{}", r.total.microseconds, r.chip.note()),
             cycles::again(&r.launches).map_or("-".into(), |us| format!("{us:.1}")),
             format!("{:.2}", r.total.flops / 1e9),

@@ -10,6 +10,15 @@ const SCALAR_OFFSETS: u32 = 1 << 20;
 /// What the offset field of LDS instructions holds.
 const LDS_FIELD: u32 = 0xffff;
 
+/// What drops caches, of which a target has those that its loads go through, and whether it is told for whom.
+const DROPS: [(Op, bool); 5] = [
+    (op::BUFFER_WBINVL1_VOL, false),
+    (op::BUFFER_INV, true),
+    (op::BUFFER_GL1_INV, false),
+    (op::BUFFER_GL0_INV, false),
+    (op::GLOBAL_INV, true),
+];
+
 impl Builder {
     /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords from a scalar address and a constant byte offset.
     pub fn scalar_load_into(&mut self, dst: Part, base: Part, offset: u32) {
@@ -169,6 +178,21 @@ impl Builder {
     pub fn finish_stores(&mut self) {
         let target = self.target();
         let counters = target.op(op::BUFFER_STORE_DWORD).map_or(&[][..], |i| i.counters);
+        let waits: Vec<_> = counters.iter().map(|c| (*c, 0)).collect();
+        target.encode_waits(&waits).into_iter().for_each(|i| self.push(i.into()));
+    }
+    /// Drops what caches that the device does not share hold: loads that follow see what others had stored for the device before.
+    /// Source: LLVM's "User Guide for AMDGPU Backend", memory model tables, load atomic acquire of agent scope.
+    pub fn acquire(&mut self) {
+        let target = self.target();
+        for (op, scoped) in DROPS.into_iter().filter(|(op, _)| target.has(*op)) {
+            self.push(MInst::new(op, &[], &[]));
+            if scoped {
+                self.last_policy(target.info().device_load);
+            }
+        }
+        // Where they are counted, loads might overtake them.
+        let counters = target.op(op::BUFFER_LOAD_DWORD).map_or(&[][..], |i| i.counters);
         let waits: Vec<_> = counters.iter().map(|c| (*c, 0)).collect();
         target.encode_waits(&waits).into_iter().for_each(|i| self.push(i.into()));
     }
