@@ -59,7 +59,10 @@ impl Plan {
         let wave = info.wave_size;
         let all = (p.depth / p.together()) as u32;
         let sums = (rows * p.of_column()) as u32;
-        let mut columns = [4, 2, 1].into_iter().find(|c| n.is_multiple_of(*c as usize) && c * sums <= 16)?;
+        // Steps that share a launch share what registers there are, too.
+        let lines = if cx.link.is_some() { LINES_LINKED } else { u32::MAX };
+        let fits = |c: &u32| n.is_multiple_of(*c as usize) && c * sums <= 16 && c * p.of_column() as u32 <= lines;
+        let mut columns = [4, 2, 1].into_iter().find(fits)?;
         let mut team = 16;
         while all.div_ceil(team) > RUNS {
             team *= 2;
@@ -131,6 +134,7 @@ const AHEAD: u32 = 112;
 
 /// The same where steps share a launch: all have as many registers as one of them needs, and more workgroups at once hide that each waits.
 const AHEAD_LINKED: u32 = 56;
+const LINES_LINKED: u32 = 4;
 
 /// Clocks that a workgroup takes longer where it normalises rows before it multiplies them: its waves wait for them and for each other
 /// while the first weights come. By the cycle model, of launches with this beginning and without.
