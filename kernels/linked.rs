@@ -16,7 +16,7 @@
 //! behind whose waits all of its like are, clears what they waited for. What counts those wraps to 0 by itself.
 
 use super::{Arg, Cx, Tuning, Writer, attention, packed};
-use crate::graph::fused::{FusedGraph, Step, StepKind};
+use crate::graph::fused::{Access, FusedGraph, Step, StepKind};
 use crate::mir::{Buffer, Gen, Type};
 use barewave_isa::Target;
 
@@ -48,6 +48,14 @@ pub fn chains(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuning) 
         StepKind::Packed(_) => packed::chains(&cx),
         StepKind::Attention(_) => attention::chains(&cx),
         _ => false,
+    }
+}
+
+/// Operands that a step of a shared launch loads before it waits for the others: none of these may give them.
+pub fn loaded_ahead(step: &Step) -> &[Access] {
+    match &step.kind {
+        StepKind::Packed(p) => &step.inputs[1..p.weights_end()],
+        _ => &[],
     }
 }
 

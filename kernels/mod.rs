@@ -79,7 +79,7 @@ pub use blob::{Blob, Packing};
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
-pub use linked::{Link, chains};
+pub use linked::{Link, chains, loaded_ahead};
 pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;
 

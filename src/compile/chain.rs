@@ -1,9 +1,10 @@
 //! Steps in a row that one launch computes, one behind the other ([`Link`](crate::kernels::Link)): those that memory bounds, and that take little longer
-//! than a launch does. A model's layers repeat: a launch has no step twice, so that layers share their code.
+//! than a launch does. A step whose weights another one gives begins a launch. A model's layers repeat: a launch has no step twice, so that layers share their code.
 
 use super::cache::StepCode;
 use super::kernel::{KernelCode, KernelIr};
-use crate::graph::fused::FusedGraph;
+use crate::graph::fused::{Access, FusedGraph};
+use crate::kernels::loaded_ahead;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +50,9 @@ pub(super) fn find_chains<'a>(
     for i in 0..graph.steps.len() {
         let own = code(i).iter().map(|k| 8 * (k.args.len() + 3)).sum::<usize>();
         let takes = fits(i);
-        if !takes || list.iter().any(|s| group[*s] == group[i]) || bytes + own > MOST_BYTES {
+        let given = |a: &Access| list.iter().any(|s| graph.steps[*s].written().any(|t| t == a.tensor));
+        let waits = loaded_ahead(&graph.steps[i]).iter().any(given);
+        if !takes || waits || list.iter().any(|s| group[*s] == group[i]) || bytes + own > MOST_BYTES {
             out.push(std::mem::take(&mut list));
             bytes = 0;
         }

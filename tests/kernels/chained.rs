@@ -140,3 +140,37 @@ fn layers_that_decode_are_a_launch_each() {
         }
     }
 }
+
+/// Scales that the product before gives are not there when weights are loaded ahead of the wait.
+#[test]
+fn weights_that_a_step_gives_are_not_loaded_ahead() {
+    let (k, n, block) = (128, 64, 32);
+    let mut b = Builder::new(21, 720);
+    let layer = Layer { wide: k, heads: 1, shared: 1, between: k, past: 1, block, sequences: 1 };
+    let [x, y] = [(); 2].map(|()| {
+        let data = b.random(&[1, k]);
+        b.input_of(data)
+    });
+    let scales = layer.product(&mut b, DType::F32, &x, [k, n * k / block]);
+    let bytes: Vec<i64> = (0..n * k / 2).map(|_| b.below(256) as i64).collect();
+    let w = b.constant(HostTensor::from_ints(DType::U8, &[n, k / block, block / 2], &bytes));
+    let sizes = [("K", k), ("N", n), ("bits", 4), ("block_size", block)].map(|(a, v)| (a, int(v as i64)));
+    let flat = b.constant(HostTensor::from_ints(DType::I64, &[1], &[-1]));
+    let scales = b.node("Reshape", &[&scales, &flat], &[]);
+    let y = b.node("MatMulNBits", &[&y, &w, &scales], &sizes);
+    microsoft(&mut b);
+    b.output(&y);
+    b.model.opsets.insert("com.microsoft".into(), 1);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let want = apart::outputs(&b.model, &b.inputs).unwrap()[0].to_f64();
+    for target in TARGETS {
+        let compiled = compile(&graph, Target::parse(target).unwrap()).unwrap();
+        assert!(compiled.plan().launches.iter().all(|l| l.chain.is_empty()), "{target}: one launch");
+        let (mut session, _) = device::session(&graph, target, true).unwrap();
+        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target}: {e}"));
+        let size = want.iter().fold(1e-30, |m: f64, x| m.max(x.abs()));
+        for (i, (x, y)) in got[0].to_f64().iter().zip(&want).enumerate() {
+            assert!((x - y).abs() / size <= 2e-4, "{target}: element {i} is {x:e} instead of {y:e}");
+        }
+    }
+}
