@@ -199,7 +199,7 @@ const WORTH: f64 = 0.95;
 
 /// Tiles of narrow elements, and others, are divided in equal shares where that saves so much: of narrow ones more of the time is L2's and
 /// memory's.
-const WORTH_DIVIDING: [f64; 2] = [0.96, 0.99];
+const WORTH_DIVIDING: [f64; 2] = [0.96, 0.997];
 
 /// A way to multiply: estimated clocks, the tile, and how its depth is shared.
 type Timed = (f64, Tile, Split);
