@@ -136,8 +136,11 @@ pub(super) fn encode(b: &mut Builder, t: DType, x: Part) -> Part {
     let bits = b.to_vector(own);
     let is_nan = b.op(Gen::CmpLt.of(Type::U32), &[0x7f80_0000u32.into(), bits.into()]);
     let Some(f) = SmallFloat::of(t) else {
-        // The nearest power of two, halves up.
-        let half = b.add(bits, 0x0040_0000u32);
+        // The nearest power of two, halves up, but for that of denormals, which is the least power.
+        let denormal = b.op(Gen::CmpGt.of(Type::U32), &[0x0080_0000u32.into(), bits.into()]);
+        let [less, half] = [0x003f_ffffu32, 0x0040_0000].map(|half| b.to_vector(half));
+        let half = b.select(denormal, less, half);
+        let half = b.add(bits, half);
         let e = b.shr(half, 23u32);
         let most = b.to_vector(254u32);
         let e = b.op(Gen::Min.of(Type::U32), &[e.into(), most.into()]);

@@ -142,7 +142,8 @@ pub fn decode_exponent(code: u8) -> f64 {
     if code == 255 { f64::NAN } else { 2f64.powi(code as i32 - 127) }
 }
 
-/// The code of the power of two nearest to a number, halves up; what has no sign loses it.
+/// The code of the power of two nearest to a number, halves up; what has no sign loses it. Of denormals what is above the least power, 2^-127, is the next
+/// one (ONNX's rounding "nearest").
 pub fn encode_exponent(v: f64) -> u8 {
     if v.is_nan() || v.is_infinite() {
         return 255;
@@ -150,7 +151,8 @@ pub fn encode_exponent(v: f64) -> u8 {
     let a = v.abs() as f32;
     let bits = a.to_bits();
     let (e, m) = (bits >> 23, bits & 0x7f_ffff);
-    (e + u32::from(m >= 0x40_0000)).min(254) as u8
+    let up = if e == 0 { m > 0x40_0000 } else { m >= 0x40_0000 };
+    (e + u32::from(up)).min(254) as u8
 }
 
 #[cfg(test)]
@@ -158,6 +160,14 @@ mod tests {
     use super::*;
 
     const TYPES: [DType; 5] = [DType::F8E4M3, DType::F8E4M3Z, DType::F8E5M2, DType::F8E5M2Z, DType::F4E2M1];
+
+    #[test]
+    fn every_power_comes_back() {
+        for code in 0..=254 {
+            assert_eq!(encode_exponent(decode_exponent(code)), code);
+        }
+        assert_eq!([0.0, 1e-40, 6e-39, f64::NAN].map(encode_exponent), [0, 0, 1, 255]);
+    }
 
     #[test]
     fn every_code_comes_back() {

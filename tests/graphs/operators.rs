@@ -288,6 +288,8 @@ fn small_floats_round_as_on_the_host() {
     let small = [DType::F8E4M3, DType::F8E4M3Z, DType::F8E5M2, DType::F8E5M2Z, DType::F4E2M1, DType::F8E8M0];
     let mut values: Vec<f64> = (0..2000).map(|i| ((i * 7919) % 2000) as f64 / 900.0 - 1.1).collect();
     values.extend((-20..18).flat_map(|e| [1.0, 1.25, 1.0625, 1.1875].map(|m| m * 2f64.powi(e))));
+    values.extend([-127, -126].map(|e| 2f64.powi(e)));
+    values.extend([1e-40, 6e-39, 1.5 * 2f64.powi(-127)]);
     values.extend([0.0, -0.0, 447.0, 448.0, 464.0, 465.0, 1e6, -1e6, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
     for t in small {
         for saturate in [0, 1] {
