@@ -171,15 +171,17 @@ fn check_points(target: &str, dtype: DType, extents: [usize; 5], groups: usize) 
 #[test]
 fn convolutions_of_a_point() {
     for target in TARGETS {
-        let mut run = 0;
+        // Of f32 not every target has such.
+        let (mut run, mut least) = (0, 0);
         for dtype in [DType::F16, DType::BF16, DType::F32] {
             for (extents, groups) in [([1, 512, 75, 14, 14], 1), ([2, 1024, 66, 6, 10], 2), ([1, 256, 130, 20, 7], 1)] {
                 if drawn(&format!("points {target} {dtype} {extents:?}")) {
                     run += check_points(target, dtype, extents, groups);
+                    least += usize::from(dtype != DType::F32);
                 }
             }
         }
-        assert!(run > 0, "{target}");
+        assert!(run >= least, "{target}: {run} ways of {least} cases");
     }
 }
 
