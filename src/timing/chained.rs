@@ -89,6 +89,7 @@ mod tests {
         near(of(step(600.0, 300.0, 1.0, 100.0)), 3200.0 + 300.0);
         // Without a place at once the second step begins behind the first.
         let full = Alone { at_once: 32, ..step(1000.0, 0.0, 0.0, 0.0) };
-        near(together(&chip, &[(full, 32), (step(600.0, 300.0, 0.0, 0.0), 32)]).unwrap(), 1600.0);
+        let behind = together(&chip, &[(full, 32), (step(600.0, 300.0, 0.0, 0.0), 32)]).unwrap();
+        near(behind, 1000.0 + seen.max(300.0) + 300.0);
     }
 }
