@@ -17,7 +17,7 @@
 
 use super::{Arg, Cx, Tuning, Writer, attention, packed};
 use crate::graph::fused::{Access, FusedGraph, Step, StepKind};
-use crate::mir::{Buffer, Gen, Type};
+use crate::mir::{Buffer, Builder, Gen, Part, Type};
 use barewave_isa::Target;
 
 /// Workitems of a workgroup of any step that shares its launch.
@@ -87,12 +87,7 @@ impl Writer {
         let [ended, _] = self.counts(link.number - 1);
         let links = self.links(link.number - 1);
         let b = &mut self.b;
-        let wave = b.wave_size();
-        let item = b.workitem_id();
-        let lane = b.and(item, wave - 1);
-        let at = b.shl(lane, 2u32);
-        let number = b.shr(item, wave.trailing_zeros());
-        let number = b.uniform(number);
+        let (at, number) = lane_and_wave(b);
         let told = b.label();
         b.branch_lt(0u32, number, told);
         let (none, found) = (b.scalar(ended), b.v(1));
@@ -117,12 +112,7 @@ impl Writer {
         let (ended, before) = (self.counts(link.number)[0], link.number.checked_sub(1).map(|n| self.counts(n)));
         let links = before.map(|_| self.links(link.number - 1));
         let b = &mut self.b;
-        let wave = b.wave_size();
-        let item = b.workitem_id();
-        let lane = b.and(item, wave - 1);
-        let at = b.shl(lane, 2u32);
-        let number = b.shr(item, wave.trailing_zeros());
-        let number = b.uniform(number);
+        let (at, number) = lane_and_wave(b);
         b.block("end");
         b.fix_order();
         b.finish_stores();
@@ -143,4 +133,14 @@ impl Writer {
         }
         b.place(left, "left");
     }
+}
+
+/// Byte of a lane's own counter among those of its wave, and the number of the wave in its workgroup.
+fn lane_and_wave(b: &mut Builder) -> (Part, Part) {
+    let wave = b.wave_size();
+    let item = b.workitem_id();
+    let lane = b.and(item, wave - 1);
+    let at = b.shl(lane, 2u32);
+    let number = b.shr(item, wave.trailing_zeros());
+    (at, b.uniform(number))
 }
