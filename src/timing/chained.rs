@@ -6,7 +6,9 @@
 //! with a step than with those before it alone is the step's time. That compute units, too, are shared by workgroups of two steps is left out: those of the second one wait.
 
 use crate::chip::Chip;
-use crate::launch::Modelled;
+use crate::modelled::Modelled;
+use crate::record::Trace;
+use crate::stall::Issued;
 use crate::waiting::{self, Needs, Pace, Piece};
 
 /// How workgroups of a step go on.
@@ -21,6 +23,25 @@ pub(crate) struct Alone {
     /// Workgroups at once, and clocks from the beginning of one to that of the next.
     pub at_once: usize,
     pub start: f64,
+}
+
+/// When a workgroup with these waves begins to wait for others, and the share of its lines that it has asked for by then; nothing where it does not wait.
+pub(crate) fn until_wait(waves: &[Trace], issued: &[Vec<Issued>]) -> Option<(f64, f64)> {
+    let at = |wave: usize, step: usize| issued.get(wave).and_then(|i| i.get(step)).map_or(0.0, |i| i.at() as f64);
+    let polls = |w: &Trace| {
+        let polls = |a: u32| w.accesses[a as usize].polls;
+        w.steps.iter().position(|s| s.access.is_some_and(polls))
+    };
+    let until = waves.iter().enumerate().find_map(|(n, w)| Some(at(n, polls(w)?)))?;
+    let (mut before, mut all) = (0.0, 0.0);
+    for (n, w) in waves.iter().enumerate() {
+        for (step, (s, weight)) in w.steps.iter().zip(w.weights()).enumerate() {
+            let lines = s.access.map_or(0.0, |a| w.accesses[a as usize].lines.len() as f64 * weight);
+            all += lines;
+            before += if at(n, step) < until { lines } else { 0.0 };
+        }
+    }
+    Some((until, before / f64::max(all, 1.0)))
 }
 
 /// Gives each step but the first of a launch the time that it adds; nothing where one of them is not known to be such a step.

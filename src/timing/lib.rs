@@ -23,6 +23,7 @@ pub mod lds;
 pub mod left_out;
 mod lots;
 pub mod memory;
+mod modelled;
 mod prepared;
 pub mod record;
 mod rounds;
@@ -40,5 +41,6 @@ pub mod wave;
 
 pub use chained::chain;
 pub use chip::{Chip, Constant, Evidence};
-pub use launch::{Bound, Detailed, LineCost, ModelError, Modelled, Recorded, model, recorded, recorded_part};
+pub use launch::{ModelError, Recorded, model, recorded, recorded_part};
+pub use modelled::{Bound, Detailed, LineCost, Modelled};
 pub use record::Loops;
