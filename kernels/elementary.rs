@@ -9,9 +9,9 @@ use super::float::Float;
 use super::values::Value;
 use super::{double, gates, halves, inverse, math, power, trig};
 use crate::graph::expr::{Binary, Unary};
-use crate::mir::{Builder, Gen, Opnd, Part};
+use crate::mir::{Builder, Gen, Opnd, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
+use barewave_isa::{Op, op};
 
 /// An operand as it stands in instructions: constants of f32 as they are.
 fn operand(x: Value) -> Opnd {
@@ -85,8 +85,11 @@ fn of_singles(b: &mut Builder, op: Unary, x: Part) -> Option<Part> {
 pub(super) fn binary_of_halves(b: &mut Builder, op: Binary, dtype: DType, x: Value, y: Value) -> Option<Part> {
     match (op, y) {
         (Binary::Div, Value::Word(Opnd::Imm(c))) => {
-            let x = x.reg(b);
-            Some(halves::quotient(b, x, f32::from_bits(c as u32)))
+            let (x, c) = (x.reg(b), f32::from_bits(c as u32));
+            Some(halves::quotient(b, x, c).unwrap_or_else(|| {
+                let c = b.to_vector(c);
+                halves::shared_quotient(b, dtype, x, c)
+            }))
         }
         (Binary::Div, y) if dtype == DType::F16 => {
             let (x, y) = (x.reg(b), y.reg(b));
@@ -152,12 +155,30 @@ pub(super) fn binary(f: Float, b: &mut Builder, op: Binary, x: Value, y: Value) 
     Some(value(f, r))
 }
 
-/// The larger or smaller operand; a NaN wins. Of f32 that is an instruction of gfx950, and of gfx12.
-fn extremum(f: Float, b: &mut Builder, g: Gen, x: Opnd, y: Opnd) -> Part {
-    let (of_two, of_three) = match g {
+/// Instructions that give the larger or smaller one of two or three f32, of which a NaN wins: gfx950 has one, and gfx12.
+fn keeping_nan(g: Gen) -> (Op, Op) {
+    match g {
         Gen::Max => (op::V_MAXIMUM_F32, op::V_MAXIMUM3_F32),
         _ => (op::V_MINIMUM_F32, op::V_MINIMUM3_F32),
-    };
+    }
+}
+
+/// An f32 within limits; a NaN stays one. The median of a NaN and two numbers is the smaller one.
+pub(super) fn within(b: &mut Builder, x: Part, low: f32, high: f32) -> Part {
+    let f = Float(Type::F32);
+    let (of_two, of_three) = keeping_nan(Gen::Max);
+    if b.target().has(of_two) || b.target().has(of_three) {
+        let least = extremum(f, b, Gen::Max, x.into(), low.into());
+        return extremum(f, b, Gen::Min, least.into(), high.into());
+    }
+    let [low, high] = [low, high].map(|limit| b.to_vector(limit));
+    let median = b.op(op::V_MED3_F32, &[x.into(), low.into(), high.into()]);
+    f.keep_nan(b, x, median)
+}
+
+/// The larger or smaller operand; a NaN wins.
+fn extremum(f: Float, b: &mut Builder, g: Gen, x: Opnd, y: Opnd) -> Part {
+    let (of_two, of_three) = keeping_nan(g);
     if !f.is_double() && b.target().has(of_two) {
         return b.op(of_two, &[x, y]);
     }

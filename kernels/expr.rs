@@ -9,7 +9,7 @@ use super::integer::{self, pair, wrap};
 use super::math;
 use super::small;
 use super::values::{self, Kind, Value, kind};
-use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
+use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val, operands};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
@@ -20,8 +20,14 @@ pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, a
 }
 
 /// The value of an expression of operands that is stored as an element of its type, and nothing else: storing rounds a small float.
-pub(super) fn eval_to_store(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value) -> Res<Value> {
-    eval_nodes(b, expr, input, None, Bounds::ANY, true)
+/// `shared` tells operands that are the same in other evaluations of a workitem.
+pub(super) fn eval_to_store(
+    b: &mut Builder,
+    expr: &Expr,
+    input: &dyn Fn(u32) -> Value,
+    shared: &dyn Fn(u32) -> bool,
+) -> Res<Value> {
+    eval_nodes(b, expr, input, None, Bounds::ANY, Some(shared))
 }
 
 /// [`eval`] where something is known of the kernel's value.
@@ -32,7 +38,7 @@ pub(super) fn eval_within(
     acc: Option<Value>,
     within: Bounds,
 ) -> Res<Value> {
-    eval_nodes(b, expr, input, acc, within, false)
+    eval_nodes(b, expr, input, acc, within, None)
 }
 
 fn eval_nodes(
@@ -41,20 +47,45 @@ fn eval_nodes(
     input: &dyn Fn(u32) -> Value,
     acc: Option<Value>,
     within: Bounds,
-    stored: bool,
+    to_store: Option<&dyn Fn(u32) -> bool>,
 ) -> Res<Value> {
     let mut done: Vec<Value> = Vec::with_capacity(expr.nodes().len());
     let bounds = Bounds::of_nodes(expr, within);
+    let mut uses = vec![0; expr.nodes().len()];
+    expr.nodes().iter().flat_map(|node| operands(node.op)).for_each(|v| uses[v.index()] += 1);
+    // The factors of what is only added.
+    let product = |v: Val| match expr.nodes()[v.index()].op {
+        Op::Binary(Binary::Mul, x, y) if uses[v.index()] == 1 => Some((x, y)),
+        _ => None,
+    };
     for (i, node) in expr.nodes().iter().enumerate() {
         let at = |v: Val| (done[v.index()], expr.type_of(v));
-        let is_stored = stored && i + 1 == expr.nodes().len();
+        let is_stored = to_store.is_some() && i + 1 == expr.nodes().len();
+        let is_shared = |v: Val| match expr.nodes()[v.index()].op {
+            Op::Input(i) => to_store.is_some_and(|shared| shared(i)),
+            _ => false,
+        };
         let value = match node.op {
             Op::Acc => acc.ok_or(Reason::Malformed("an expression needs a value that this kernel does not compute"))?,
             Op::Input(i) => input(i),
             // The root of a reciprocal is one instruction, which 16 bits are far from telling from both.
-            Op::Unary(Unary::Sqrt, x) if node.dtype.is_half() && root_of_inverse(expr, &bounds, x).is_some() => {
-                let of = root_of_inverse(expr, &bounds, x).unwrap_or(x);
+            Op::Unary(_, x) if inverse_root(expr, &bounds, node).is_some() => {
+                let of = inverse_root(expr, &bounds, node).unwrap_or(x);
                 Value::Word(b.op(Gen::Rsq.of(Type::F32), &[done[of.index()].word()]).into())
+            }
+            Op::Binary(op @ (Binary::Add | Binary::Sub), x, y)
+                if node.dtype.is_half() && product(x).or(product(y)).is_some() =>
+            {
+                // What the product's rounding takes is little beside that to 16 bits.
+                let word = |v: Val| done[v.index()].word();
+                let sum = match (op, product(x), product(y)) {
+                    (Binary::Add, Some((p, q)), _) => b.fma(word(p), word(q), word(y)),
+                    (Binary::Add, None, Some((p, q))) => b.fma(word(p), word(q), word(x)),
+                    (_, Some((p, q)), _) => math::product_less(b, Type::F32, [word(p), word(q), word(y)]),
+                    (_, None, Some((p, q))) => math::less_product(b, Type::F32, [word(p), word(q), word(x)]),
+                    _ => math::sub(b, word(x), word(y)),
+                };
+                Value::Word(sum.into())
             }
             Op::Unary(Unary::Sqrt, x) if kind(node.dtype) == Kind::Float && bounds[x.index()].are_normal() => {
                 Value::Word(b.op(Gen::Sqrt.of(Type::F32), &[done[x.index()].word()]).into())
@@ -66,6 +97,10 @@ fn eval_nodes(
             Op::Binary(Binary::Div, x, y) if node.dtype == DType::BF16 && bounds[y.index()].are_invertible() => {
                 let r = b.op(Gen::Rcp.of(Type::F32), &[done[y.index()].word()]);
                 Value::Word(b.op(Gen::Mul.of(Type::F32), &[done[x.index()].word(), r.into()]).into())
+            }
+            Op::Binary(Binary::Div, x, y) if node.dtype.is_half() && is_shared(y) => {
+                let [x, y] = [x, y].map(|v| done[v.index()].reg(b));
+                Value::Word(halves::shared_quotient(b, node.dtype, x, y).into())
             }
             // Of a pair of registers its value is not seen any more.
             Op::Binary(op @ (Binary::Div | Binary::Rem | Binary::Mod), x, y)
@@ -87,17 +122,45 @@ fn eval_nodes(
                 }
                 _ => operation(b, node, at)?,
             },
-            _ => operation(b, node, at)?,
+            _ => match limits(expr, node) {
+                Some((x, low, high)) if kind(node.dtype) == Kind::Float => {
+                    let x = done[x.index()].reg(b);
+                    Value::Word(elementary::within(b, x, low, high).into())
+                }
+                _ => operation(b, node, at)?,
+            },
         };
         done.push(value);
     }
     done.pop().ok_or(Reason::Malformed("an empty expression"))
 }
 
-/// What the reciprocal is of that a value is, where neither is denormal.
-fn root_of_inverse(expr: &Expr, bounds: &[Bounds], x: Val) -> Option<Val> {
-    match expr.nodes()[x.index()].op {
-        Op::Unary(Unary::Recip, of) if bounds[of.index()].are_invertible() => Some(of),
+/// The value and the numbers between which an operation keeps it, where it is the smaller of one and the larger of another one and the value, or the
+/// other way round.
+fn limits(expr: &Expr, node: &Node) -> Option<(Val, f32, f32)> {
+    let parts = |node: &Node| {
+        let Op::Binary(op @ (Binary::Min | Binary::Max), x, c) = node.op else { return None };
+        match expr.nodes()[c.index()].op {
+            Op::Const(c) => Some((op, x, c.as_f64() as f32)),
+            _ => None,
+        }
+    };
+    let (last, x, outer) = parts(node)?;
+    let (first, x, inner) = parts(&expr.nodes()[x.index()])?;
+    let (low, high) = if last == Binary::Min { (inner, outer) } else { (outer, inner) };
+    (first != last && low <= high).then_some((x, low, high))
+}
+
+/// What a value of 16 bits is the root's reciprocal of, or the reciprocal's root, where nothing is denormal.
+fn inverse_root(expr: &Expr, bounds: &[Bounds], node: &Node) -> Option<Val> {
+    let (Op::Unary(last, x), true) = (node.op, node.dtype.is_half()) else { return None };
+    match (last, expr.nodes()[x.index()].op) {
+        (Unary::Sqrt, Op::Unary(Unary::Recip, of)) if bounds[of.index()].are_invertible() => {
+            // Of a root the reciprocal is an instruction already.
+            let is_root = matches!(expr.nodes()[of.index()].op, Op::Unary(Unary::Sqrt, _));
+            (!is_root).then_some(of)
+        }
+        (Unary::Recip, Op::Unary(Unary::Sqrt, of)) if bounds[of.index()].are_normal() => Some(of),
         _ => None,
     }
 }

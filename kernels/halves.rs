@@ -7,7 +7,7 @@
 mod angles;
 
 use super::float::Float;
-use super::math::{abs, add, copysign, mul, polynomial, sub};
+use super::math::{abs, add, copysign, less_product, mul, polynomial, sub};
 use super::power::signed;
 use crate::graph::expr::Unary;
 use crate::mir::{Builder, Gen, Part, Type};
@@ -316,18 +316,53 @@ fn erf(b: &mut Builder, x: Part) -> Part {
     b.select(is_big, big, small)
 }
 
-/// `x / c`: the product with what f32 has for `1 / c`, corrected by what is left over, and infinities and zeros put
-/// right.
-pub(super) fn quotient(b: &mut Builder, x: Part, c: f32) -> Part {
-    let r = b.to_vector(1.0 / c);
-    let q = mul(b, x, r);
-    if c.is_normal() && c.to_bits() << 9 == 0 {
-        return q;
+/// `x / c`: the product with `1 / c` in two parts, whose 48 bits tell a quotient from a middle between two results. Both parts have one sign, so
+/// that infinities stay what they are. `None` where f32 has no such parts.
+pub(super) fn quotient(b: &mut Builder, x: Part, c: f32) -> Option<Part> {
+    let exact = 1.0 / f64::from(c);
+    let high = match exact as f32 {
+        far if f64::from(far).abs() > exact.abs() => f32::from_bits(far.to_bits() - 1),
+        near => near,
+    };
+    let low = (exact - f64::from(high)) as f32;
+    if !c.is_normal() || high.is_infinite() {
+        return None;
     }
-    let minus = b.to_vector(-c);
-    let e = b.fma(minus, q, x);
-    let q = b.fma(e, r, q);
-    b.op(op::V_DIV_FIXUP_F32, &[q.into(), c.into(), x.into()])
+    // A power of two has its reciprocal.
+    if low == 0.0 {
+        return Some(mul(b, x, high));
+    }
+    (high.is_normal() && low.is_normal()).then(|| {
+        let rest = mul(b, x, low);
+        let high = b.to_vector(high);
+        b.fma(x, high, rest)
+    })
+}
+
+/// `x / y` where many are divided by the same `y`: the product with `1 / y` in two parts of one sign, as [`quotient`] has them, which are found once. Of
+/// bf16 both are times a power of two that keeps the reciprocal far from denormals.
+pub(super) fn shared_quotient(b: &mut Builder, dtype: DType, x: Part, y: Part) -> Part {
+    let (x, y) = if dtype == DType::BF16 {
+        let a = abs(b, y.into());
+        let [big, small] = [(Gen::CmpLt, 2f32.powi(64)), (Gen::CmpGt, 2f32.powi(-64))]
+            .map(|(compare, limit)| b.op(compare.of(Type::F32), &[limit.into(), a.into()]));
+        let [up, down] = [2f32.powi(64), 2f32.powi(-64)].map(|by| b.to_vector(by));
+        let by = b.select(small, up, 1.0f32);
+        let by = b.select(big, down, by);
+        (mul(b, x, by), mul(b, y, by))
+    } else {
+        (x, y)
+    };
+    let r = reciprocal(b, y);
+    // Nearer to zero than the reciprocal is, by more than the instruction may be off.
+    let high = mul(b, r, 1.0 - 2f32.powi(-22));
+    let rest = less_product(b, Type::F32, [y.into(), high.into(), 1.0f32.into()]);
+    // Of zeros and infinities it is a NaN, which the median makes the least.
+    let [least, most] = [2f32.powi(-30), 1.0].map(|limit| b.to_vector(limit));
+    let rest = b.op(op::V_MED3_F32, &[rest.into(), least.into(), most.into()]);
+    let low = mul(b, rest, r);
+    let rest = mul(b, x, low);
+    b.fma(x, high, rest)
 }
 
 /// `x / y` of f16, whose numbers and their reciprocals are all far from what f32 has denormal.

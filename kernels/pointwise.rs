@@ -203,7 +203,11 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     }
     w.b.append(later);
     for (operands, at) in places {
-        finish(&mut w, cx, &operands, width, at)?;
+        let shared = |i: u32| {
+            let i = i as usize;
+            operands[i].len() < width || rows > 1 && repeats_down(&cx.step.inputs[i])
+        };
+        finish_sharing(&mut w, cx, &operands, width, at, &shared)?;
     }
     let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
     Ok(vec![w.finish([(groups as u32).div_ceil(per_group), 1, 1], flops)])
@@ -211,10 +215,22 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
 
 /// Computes neighbours of the operands' elements and stores them.
 pub(super) fn finish(w: &mut Writer, cx: &Cx, operands: &[Vec<Value>], width: usize, at: Offset) -> Res<()> {
+    finish_sharing(w, cx, operands, width, at, &|i| operands[i as usize].len() < width)
+}
+
+/// The same where other operands, too, are `shared` with elements that the workitem computes.
+fn finish_sharing(
+    w: &mut Writer,
+    cx: &Cx,
+    operands: &[Vec<Value>],
+    width: usize,
+    at: Offset,
+    shared: &dyn Fn(u32) -> bool,
+) -> Res<()> {
     let mut results = Vec::new();
     for lane in 0..width {
         let input = |i: u32| operands[i as usize][lane.min(operands[i as usize].len() - 1)];
-        results.push(expr::eval_to_store(&mut w.b, &cx.step.expr, &input)?);
+        results.push(expr::eval_to_store(&mut w.b, &cx.step.expr, &input, shared)?);
     }
     let buf = w.buffer(cx, Arg::Output)?;
     values::store_some(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);
@@ -324,6 +340,13 @@ pub(super) fn many(cx: &Cx, width: usize) -> bool {
     cx.step.output.view.len() / width >= FEW * cx.target.cus() as usize
 }
 
+/// Second-level caches have time to take results twice, as they do where each store of a workitem's is of half its neighbours.
+fn stores_twice(cx: &Cx) -> bool {
+    let machine = Machine::of(cx.target);
+    let (all, written) = (bytes_of_place(cx) as f64, cx.dtype(Arg::Output).size() as f64);
+    (all + written) / machine.l2 <= all / machine.memory
+}
+
 /// How much each workitem computes.
 fn share(cx: &Cx) -> Share {
     let (step, cost) = (cx.step, cx.step.expr.cost().max(1));
@@ -339,7 +362,8 @@ fn share(cx: &Cx) -> Share {
         for a in step.inputs.iter().filter(|a| lies(a) == Lie::Dense) {
             (least, most) = (least.min(size(a)), most.max(size(a)));
         }
-        let few = width * most <= BYTES || (width * most <= 2 * BYTES && width * least <= 4);
+        let twice = size(&step.output) < most || stores_twice(cx);
+        let few = width * most <= BYTES || (width * most <= 2 * BYTES && width * least <= 4 && twice);
         let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && (alone(a) || by_tables(a)));
         last.is_multiple_of(width)
             && enough(cx, width)

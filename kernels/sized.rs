@@ -417,7 +417,8 @@ fn elementwise(cx: &Cx, width: usize) -> Result<Vec<Kernel>, Reason> {
     let mut results = Vec::new();
     for lane in 0..width {
         let input = |i: u32| operands[i as usize][lane.min(operands[i as usize].len() - 1)];
-        results.push(expr::eval_to_store(&mut k.w.b, &cx.step.expr, &input)?);
+        let shared = |i: u32| operands[i as usize].len() < width;
+        results.push(expr::eval_to_store(&mut k.w.b, &cx.step.expr, &input, &shared)?);
     }
     let t = cx.dtype(Arg::Output);
     let out = k.w.any_buffer(k.cx, Arg::Output);

@@ -4,7 +4,7 @@ use super::values;
 use crate::mir::{Builder, Gen, MInst, Part, Type, matrix_instruction, scaled_instruction};
 use crate::tensor::DType;
 use crate::tensor::small::{SmallFloat, Special};
-use barewave_isa::{ModName, Mods, Target, op};
+use barewave_isa::{ModName, Mods, Op, OpInfo, Target, op};
 
 /// True for the types that this file converts.
 pub(super) fn is_small(t: DType) -> bool {
@@ -126,6 +126,31 @@ pub(super) fn halves(b: &mut Builder, t: DType, word: Part) -> (Vec<Part>, f32) 
         pairs.push(b.to_vector(pair));
     }
     (pairs, power)
+}
+
+/// The instruction that makes two floats codes of a type, where a target has one that writes them to either half of a register.
+fn conversion_of_two(target: Target, t: DType) -> Option<Op> {
+    let (fnuz, both) = match t {
+        DType::F8E4M3 => (false, op::V_CVT_PK_FP8_F32),
+        DType::F8E4M3Z => (true, op::V_CVT_PK_FP8_F32),
+        DType::F8E5M2 => (false, op::V_CVT_PK_BF8_F32),
+        DType::F8E5M2Z => (true, op::V_CVT_PK_BF8_F32),
+        _ => return None,
+    };
+    let writes_halves = |i: &OpInfo| i.dsts.first().is_some_and(|d| d.bits == 32);
+    (fnuz == target.info().fnuz && target.op(both).is_some_and(writes_halves)).then_some(both)
+}
+
+/// The codes of two or four floats in the bytes of a word, as [`encode`] has each, where the target has an instruction for two.
+pub(super) fn encode_together(b: &mut Builder, t: DType, floats: &[Part]) -> Option<Part> {
+    let both = conversion_of_two(b.target(), t)?;
+    let word = b.v(1);
+    b.copy_into(word, 0u32);
+    for (two, half) in floats.chunks_exact(2).zip([0, 0b1000]) {
+        let mods = Mods::new().with(ModName::OpSel, half);
+        b.push(MInst { mods, ..MInst::new(both, &[word.into()], &[two[0].into(), two[1].into()]) });
+    }
+    Some(word)
 }
 
 /// The code nearest to an f32, halves to even; what is too large overflows as the type does.

@@ -294,6 +294,8 @@ pub(super) fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
                     _ => narrowed(b, t, two[0]),
                 };
                 values.chunks(2).map(two).collect()
+            } else if let Some(words) = codes(b, t, values) {
+                words
             } else {
                 let mut words: Vec<Part> = values.iter().map(|x| narrowed(b, t, *x)).collect();
                 if size == 1 {
@@ -308,6 +310,17 @@ pub(super) fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
             tuple(b, &words)
         }
     }
+}
+
+/// Small floats as memory has them, where the target converts two at once.
+fn codes(b: &mut Builder, t: DType, values: &[Value]) -> Option<Vec<Part>> {
+    let floats: Vec<Part> = match values {
+        [first, ..] if matches!(first, Value::Word(_)) && values.len().is_multiple_of(2) => {
+            values.iter().map(|x| x.reg(b)).collect()
+        }
+        _ => return None,
+    };
+    floats.chunks(4).map(|some| small::encode_together(b, t, some)).collect()
 }
 
 /// An element of 8 or 16 bits as memory has it, in the low bits of a word.

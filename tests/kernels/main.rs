@@ -22,6 +22,7 @@ mod parts;
 mod pools;
 mod products;
 mod published;
+mod quantised;
 mod quotients;
 mod scaled;
 mod sections;

@@ -368,6 +368,38 @@ fn quotients_of_halves_are_rounded_once() {
     }
 }
 
+/// Constant whole exponents are products, which are as near as other powers: of numbers of every size, and of those at the ends.
+#[test]
+fn powers_by_whole_constants() {
+    let mut rng = Builder::new(22, 8).rng;
+    let mut x = vec![0.0f32, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1.0, -1.0, 1e-40, -1e-40, 3e38, 1.2e-38];
+    x.resize_with(1 << 12, || {
+        let m = (1.0 + rng.next_unit()) * if rng.next_u64() % 2 == 0 { 1.0 } else { -1.0 };
+        (m * 2f64.powi((rng.next_u64() % 80) as i32 - 40)) as f32
+    });
+    let exponents = [2, 3, 4, 5, 6, 7, 8, -2, -3, -4];
+    let mut b = Builder::new(22, 1);
+    let name = b.input_of(HostTensor::from_f32(&[x.len()], &x));
+    for n in exponents {
+        let by = b.constant(HostTensor::from_f32(&[], &[n as f32]));
+        let y = b.node("Pow", &[&name, &by], &[]);
+        b.output(&y);
+    }
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for target in WIDTHS {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+        for (n, out) in exponents.iter().zip(&out) {
+            for (x, got) in x.iter().zip(out.to_f32()) {
+                let exact = f64::from(*x).powi(*n);
+                let want = exact as f32;
+                let step = f64::from(want.abs().next_up() - want.abs());
+                let near = (f64::from(got) - exact).abs() <= 4.0 * step;
+                assert!(same(got, want) || near, "{x:e}^{n} is {want:e}, not {got:e} ({target})");
+            }
+        }
+    }
+}
+
 /// Division and powers of 64-bit integers, at the edges and in between.
 #[test]
 fn long_integers_divide_and_raise() {
