@@ -517,10 +517,8 @@ impl Reduction<'_> {
                 if let Some(mask) = c.inside {
                     take = w.b.mask_and(take, mask);
                 }
-                let v = values::select(&mut w.b, take, Value::of(t, x), Value::of(t, *best)).whole(&mut w.b);
-                let i = w.b.select(take, at, *index);
-                w.b.copy_into(*best, v);
-                w.b.copy_into(*index, i);
+                w.b.select_into(*best, take, x);
+                w.b.select_into(*index, take, at);
             }
             Ok(())
         })?;

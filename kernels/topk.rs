@@ -138,25 +138,20 @@ fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Vec<Part>> {
     Ok(code.into_iter().map(turn).collect())
 }
 
-/// The codes of two halves in each word, as memory has them: the order of all numbers is that of whole numbers without a sign, zeros are one, and what is
-/// not a number is above all.
-fn codes_of_halves(b: &mut Builder, words: Part, largest: bool) -> Vec<Part> {
-    // Codes of numbers begin behind those that NaN with a sign would have, which come out at the upper end.
-    const LOWEST: u32 = 0x03ff;
-    const NAN: u32 = 0x7c01 + 0x8000 - LOWEST;
+/// The codes of two floats of 16 bits in each word, as memory has them: the order of all numbers is that of whole numbers without a sign, zeros are one, and
+/// what is not a number is above all.
+fn codes_of_pairs(b: &mut Builder, t: DType, words: Part, largest: bool) -> Vec<Part> {
+    // Numbers begin at 0: what a NaN with a sign would have is less than that, and comes out at the upper end.
+    let infinity = if t == DType::F16 { 0x7c00u32 } else { 0x7f80 };
     let both = |b: &mut Builder, x: u32| b.to_vector(x << 16 | x);
-    let [by, size, lowest, nan] = [15, 0x7fff, LOWEST, NAN ^ 0x8000].map(|x| both(b, x));
-    let end = both(b, if largest { 0x8000 } else { 0x7fff });
-    let zero = b.to_vector(0u32);
+    let [by, size, one, zero, nan] = [15, 0x7fff, 1, infinity, 2 * infinity + 1].map(|x| both(b, x));
     let of_word = |b: &mut Builder, x: Part| {
-        let x = b.op(Gen::Add.of(Type::PkF16), &[x.into(), zero.into()]);
-        let turned = b.op(op::V_PK_ASHRREV_I16, &[by.into(), x.into()]);
-        let turned = b.op(Gen::And.of(Type::B32), &[turned.into(), size.into()]);
-        // Numbers with a sign until the least of both is known.
-        let code = b.op(Gen::Xor.of(Type::B32), &[turned.into(), x.into()]);
-        let code = b.op(Gen::Sub.of(Type::PkI16), &[code.into(), lowest.into()]);
-        let code = b.op(Gen::Min.of(Type::PkI16), &[code.into(), nan.into()]);
-        b.op(Gen::Xor.of(Type::B32), &[code.into(), end.into()])
+        let sign = b.op(op::V_PK_ASHRREV_I16, &[by.into(), x.into()]);
+        let sign = b.op(Gen::Or.of(Type::B32), &[sign.into(), one.into()]);
+        let size = b.op(Gen::And.of(Type::B32), &[x.into(), size.into()]);
+        let code = b.op(op::V_PK_MAD_I16, &[size.into(), sign.into(), zero.into()]);
+        let code = b.op(op::V_PK_MIN_U16, &[code.into(), nan.into()]);
+        if largest { code } else { b.generic(Gen::Not.of(Type::B32), &[code.into()]) }
     };
     (0..words.len).map(|i| of_word(b, words.dword(i))).collect()
 }
@@ -392,8 +387,8 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
         }
         loaded.push((at, inside));
     }
-    // Halves are compared as they lie.
-    let pairs = t == DType::F16 && width > 1 && cx.target.has(op::V_PK_ASHRREV_I16);
+    // Floats of 16 bits are compared as they lie.
+    let pairs = t.is_half() && width > 1 && cx.target.has(op::V_PK_MAD_I16);
     let load = |(at, inside): (Offset, Option<Part>)| {
         let words = pairs.then(|| {
             let (v, s, imm) = at.operands(&mut w.b);
@@ -406,7 +401,7 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     for (l, (values, inside)) in (0..).zip(loaded) {
         let codes = match values {
             Ok(words) => {
-                let pairs = codes_of_halves(&mut w.b, words, best.largest);
+                let pairs = codes_of_pairs(&mut w.b, t, words, best.largest);
                 pairs.into_iter().flat_map(|x| [(x, false), (x, true)].map(Ok)).collect::<Vec<_>>()
             }
             Err(values) => values.into_iter().map(Err).collect(),
@@ -439,6 +434,10 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
             }
             keys.push(key);
         }
+    }
+    if pairs {
+        // A word at a time: two keys take the place of one, and all of them at once would leave room for fewer waves.
+        w.b.fix_order();
     }
     let present = (!(count * team as usize).is_multiple_of(workgroup as usize))
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));

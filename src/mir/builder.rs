@@ -401,6 +401,13 @@ impl Builder {
     pub fn select(&mut self, mask: Part, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
         self.op(op::V_CNDMASK_B32, &[b.into(), a.into(), mask.into()])
     }
+    /// Per lane the vector register is `x` where the mask is set, and stays what it is elsewhere.
+    pub fn select_into(&mut self, to: Part, mask: Part, x: Part) {
+        for d in 0..to.len {
+            let (to, x) = (to.dword(d), x.dword(d));
+            self.emit(op::V_CNDMASK_B32, &[to.into()], &[to.into(), x.into(), mask.into()]);
+        }
+    }
     /// Both masks.
     pub fn mask_and(&mut self, a: Part, b: Part) -> Part {
         self.mask_of([op::S_AND_B32, op::S_AND_B64], a, b)

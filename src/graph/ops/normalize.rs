@@ -342,11 +342,15 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
         let bias = e.constant(dtype, bias);
         let y = e.binary(Binary::Add, y, bias);
         if let Some(n) = quarters(beta).filter(|_| is_positive) {
-            // A reciprocal is shorter than a quotient where results have 16 bits.
-            return if dtype == DType::F16 {
-                let y = e.unary(Unary::Recip, y);
-                let power = power_in_quarters(e, y, n);
-                e.binary(Binary::Mul, v[1], power)
+            // The reciprocal of a root is an instruction where results have 16 bits, and never denormal.
+            return if dtype.is_half() {
+                let root = e.unary(Unary::Sqrt, y);
+                let inverse = e.unary(Unary::Recip, root);
+                let mut factors = vec![inverse; n / 2];
+                if n % 2 > 0 {
+                    factors.push(e.unary(Unary::Sqrt, inverse));
+                }
+                factors.into_iter().fold(v[1], |x, y| e.binary(Binary::Mul, x, y))
             } else {
                 let power = power_in_quarters(e, y, n);
                 e.binary(Binary::Div, v[1], power)
@@ -383,9 +387,12 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, dtype, shape) = float_input(cx)?;
     let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
     let p = cx.int("p", 2)? as f64;
-    let access = cx.operand(x);
     let mut order: Vec<usize> = (0..shape.len()).filter(|&d| d != axis).collect();
     order.push(axis);
+    if p == 2.0 {
+        return euclidean(cx, x, &order, dtype, &shape);
+    }
+    let access = cx.operand(x);
     let mut view = access.view.permuted(&order);
     let mut dims = view.dims[..shape.len() - 1].to_vec();
     if dims.is_empty() {
@@ -403,6 +410,30 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
         let none = e.binary(Binary::Eq, v[1], zero);
         let y = e.binary(Binary::Div, v[0], v[1]);
         e.select(none, zero, y)
+    })?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Lines of the last of the dimensions in an order, divided by the root of the sum of their squares: by that of the squares' mean, and by the root of how many
+/// they are. What is added to the mean is the least number of the type, so that lines of nothing stay nothing.
+fn euclidean(cx: &mut Lowering<'_>, x: ValueId, order: &[usize], dtype: DType, shape: &[usize]) -> Res<()> {
+    let lazy = cx.without_base(x);
+    let moved = cx.permute(lazy, order);
+    let (dims, length) = (moved.shape.clone(), shape[order[order.len() - 1]]);
+    let lines = [dims.iter().product::<usize>() / length.max(1), length];
+    let moved = if dims.len() == 1 { moved.reshaped(&lines) } else { moved };
+    let of_lines = moved.shape.clone();
+    let access = cx.operand_of(moved, |_| true);
+    let epsilon = if dtype == DType::F64 { f64::from_bits(1) } else { f32::from_bits(1).into() };
+    let kind = StepKind::Normalize(Normalize { axes: 1, epsilon, center: false });
+    let y = cx.produce(kind, vec![access], &of_lines, dtype).reshaped(&dims);
+    let mut back = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
+    let y = if order.is_sorted() { y } else { cx.permute(y, &back) };
+    let y = cx.combine(vec![y], shape, |e, v| {
+        let root = e.constant(dtype, 1.0 / (length as f64).sqrt());
+        e.binary(Binary::Mul, v[0], root)
     })?;
     cx.set(0, y);
     Ok(())
