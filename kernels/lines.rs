@@ -25,7 +25,7 @@ use barewave_isa::Target;
 use std::ops::Range;
 
 /// Workitems of a workgroup whose teams are smaller.
-const WORKGROUP: u32 = 256;
+pub(super) const WORKGROUP: u32 = 256;
 
 /// Elements of a piece of a line at least, where they lie together and of columns; and the share of a whole line's time that pieces take at most.
 const NEIGHBOURS: usize = 2048;
@@ -33,7 +33,7 @@ const ROWS: usize = 64;
 const QUICKER: f64 = 0.95;
 
 /// Dwords of a line that a workitem holds, where the team can grow instead, and at most; and registers that it takes beside them.
-const LIGHT: u32 = 32;
+pub(super) const LIGHT: u32 = 32;
 const MOST: u32 = 64;
 const BESIDE: u32 = 16;
 
@@ -53,7 +53,7 @@ const CACHE_BUSY: f64 = 0.9;
 
 /// Chunks that a workitem of a short line takes where there are enough lines, and workgroups of each compute unit that are enough.
 const SHORT: u32 = 4;
-const ENOUGH: usize = 8;
+pub(super) const ENOUGH: usize = 8;
 
 /// Bytes of neighbouring columns that a workgroup takes at least, workitems of such a workgroup at most, members that share a column, and workitems of a
 /// compute unit that are enough: of four bytes each; where they load less, and but once, more of them up to what a compute unit holds.
@@ -104,6 +104,8 @@ pub(super) struct Shape {
     pub again: bool,
     /// What is found of an element is that of all before it.
     pub in_order: bool,
+    /// Lines go through LDS ([`Staged`](super::staged::Staged)).
+    pub staged: bool,
 }
 
 impl Shape {
@@ -123,6 +125,7 @@ impl Shape {
             dwords: u32::from(values::computed(t).dwords()),
             again,
             in_order: false,
+            staged: false,
         })
     }
 }
@@ -173,11 +176,15 @@ impl Shape {
     }
 
     /// How many workitems share a line whose elements lie together.
-    fn of_neighbours(&self, target: Target) -> u32 {
+    pub fn of_neighbours(&self, target: Target) -> u32 {
         let (wave, cus) = (target.info().wave_size, target.cus() as usize);
         let all = self.length as u32 / self.together;
         let held = |team: u32| all.div_ceil(team) * self.together * self.dwords;
         let mut team = all.next_power_of_two().clamp(1, wave);
+        if self.staged {
+            let least = (0..=team.ilog2()).map(|n| 1 << n).find(|team| self.fits_staged(*team, target));
+            return least.unwrap_or(team);
+        }
         while held(team) > LIGHT && team < lanes::MOST {
             team *= 2;
         }
@@ -187,15 +194,7 @@ impl Shape {
         }
         // What is walked again is written, too: fewer workitems take up to twice as many chunks where waves begin more slowly than memory feeds
         // them, unless second-level caches then have more to do: stores of parts of a line of memory take as much of them as of a whole one.
-        let machine = Machine::of(target);
-        let bytes = self.length * self.size;
-        let clocks = |team: u32| {
-            let beside = team as usize * self.together as usize * self.size;
-            let stores = (machine.line as usize / beside).clamp(1, all.div_ceil(team) as usize);
-            let begun = machine.dispatch * f64::from(team) / f64::from(wave);
-            let moved = (2 * bytes) as f64 / machine.memory;
-            begun.max(moved).max(((1 + stores) * bytes) as f64 / machine.l2)
-        };
+        let clocks = |team: u32| self.clocks(team, target).0;
         let fits = |team: u32| all.div_ceil(team) <= 2 * SHORT && held(team) <= LIGHT;
         let many = |team: u32| self.count * team as usize >= ENOUGH * cus * WORKGROUP as usize;
         let quicker = |team: u32| fits(team) && many(team) && clocks(team) < clocks(2 * team);
@@ -209,6 +208,17 @@ impl Shape {
             false if self.in_order && team > lanes::ROW && team < wave => wave,
             false => team,
         }
+    }
+
+    /// Clocks that a line of neighbours takes which is read and written: with all that so many workitems cost, and memory alone.
+    pub fn clocks(&self, team: u32, target: Target) -> (f64, f64) {
+        let (machine, bytes) = (Machine::of(target), self.length * self.size);
+        let all = self.length as u32 / self.together;
+        let beside = team as usize * self.together as usize * self.size;
+        let stores = (machine.line as usize / beside).clamp(1, all.div_ceil(team) as usize);
+        let begun = machine.dispatch * f64::from(team) / f64::from(target.info().wave_size);
+        let moved = (2 * bytes) as f64 / machine.memory;
+        (begun.max(moved).max(((1 + stores) * bytes) as f64 / machine.l2), moved)
     }
 
     /// Lines are walked again, do not fit the registers of smaller workgroups, and fit those of the largest.
@@ -405,6 +415,7 @@ impl Lines {
             dwords: 1,
             again: false,
             in_order: false,
+            staged: false,
         };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
         let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
@@ -487,6 +498,36 @@ impl Lines {
             w.b.barrier();
         }
         w.b.end_loop(node, self.turns, 1, Pipeline::Off, false);
+    }
+
+    /// Workitems of a workgroup.
+    pub fn workgroup(&self) -> u32 {
+        self.workgroup
+    }
+
+    /// Bytes of the lines that a workgroup takes at once.
+    pub fn bytes_of_group(&self) -> u32 {
+        self.workgroup / self.team * (self.shape.length * self.shape.size) as u32
+    }
+
+    /// Lines go through LDS.
+    pub fn are_staged(&self) -> bool {
+        self.shape.staged
+    }
+
+    /// First byte of the workitem's line among the workgroup's.
+    pub fn staged_line(&self, w: &mut Writer) -> Part {
+        match self.of_group {
+            Some(line) => w.b.mul(line, (self.shape.length * self.shape.size) as u32),
+            None => w.b.to_vector(0u32),
+        }
+    }
+
+    /// First byte of a chunk among the workgroup's lines, from that of the line on: a register, and what is added to it.
+    pub fn staged_place(&self, w: &mut Writer, line: Part, c: &Chunk) -> (Part, u32) {
+        let size = self.shape.size as u32;
+        let first = w.b.mul(c.first, size);
+        (w.b.add(line, first), c.ahead * size)
     }
 
     /// Neighbours of a chunk.

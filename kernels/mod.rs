@@ -61,6 +61,7 @@ mod small;
 mod softmax;
 mod sorted;
 mod split;
+mod staged;
 mod standardized;
 mod straight;
 mod tile;

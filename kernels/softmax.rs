@@ -6,6 +6,7 @@ use super::float::Float;
 use super::grouped::Grouped;
 use super::lines::{Chunk, Lines, Place, Shape};
 use super::pieces::{Found, Pieces};
+use super::staged::Staged;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes};
 use crate::graph::expr::Unary;
@@ -34,6 +35,8 @@ pub(super) struct Walk<'a> {
     turns: Option<OpenLoop>,
     /// What is the same for all of these lines, of each chunk.
     same: Vec<(Arg, Vec<Vec<Value>>)>,
+    /// The workgroup's lines, where they go through LDS.
+    staged: Option<Staged>,
 }
 
 /// `e^x` of softmax: of f16 that becomes f16 the short recipe.
@@ -63,7 +66,8 @@ impl<'a> Walk<'a> {
         let float = float_type(cx)?;
         let out = &cx.step.output.view;
         let args = walked(cx);
-        let (mut w, mut lines) = Lines::begin(cx, shape(cx, outer)?);
+        let shape = shape(cx, outer)?;
+        let (mut w, mut lines) = Lines::begin(cx, Shape { staged: Staged::fits(cx, &shape), ..shape });
         for &arg in &args {
             w.buffer(cx, arg)?;
         }
@@ -95,7 +99,8 @@ impl<'a> Walk<'a> {
         for &arg in args.iter().filter(|a| same.iter().all(|s| s.0 != **a)) {
             places.push((arg, lines.place(&mut w, cx.view(arg), cx.dtype(arg).size(), outer)));
         }
-        Ok((w, Walk { cx, lines, float, places, held: Vec::new(), turns: node, same }))
+        let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines)?) } else { None };
+        Ok((w, Walk { cx, lines, float, places, held: Vec::new(), turns: node, same, staged }))
     }
 
     /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
@@ -108,6 +113,9 @@ impl<'a> Walk<'a> {
 
     /// The elements of a chunk in an access, or one that serves for all.
     fn load(&self, w: &mut Writer, arg: Arg, c: &Chunk) -> Res<Vec<Value>> {
+        if let (Arg::Input(0), Some(staged)) = (arg, &self.staged) {
+            return Ok(vec![staged.load(w, &self.lines, self.cx.dtype(arg), c)]);
+        }
         let place =
             self.places.iter().find(|p| p.0 == arg).ok_or(Reason::Malformed("an access that was not prepared"))?;
         let buf = w.buffer(self.cx, arg)?;
@@ -203,6 +211,10 @@ impl<'a> Walk<'a> {
                 let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
                 results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, y)))?);
             }
+            if let (Some(staged), [one]) = (&self.staged, &results[..]) {
+                staged.store(w, &self.lines, cx.dtype(Arg::Output), c, *one);
+                return Ok(());
+            }
             let (_, place) = self.places.last().ok_or(Reason::Malformed("a step without a result"))?;
             let buf = w.buffer(cx, Arg::Output)?;
             self.lines.store(w, cx.dtype(Arg::Output), buf, place, c, &results);
@@ -210,10 +222,11 @@ impl<'a> Walk<'a> {
         };
         if self.lines.is_held() {
             let numbered: Vec<_> = self.held.iter().enumerate().collect();
-            return numbered.chunks(self.chunks_together()).try_for_each(|chunks| {
+            numbered.chunks(self.chunks_together()).try_for_each(|chunks| {
                 let operands: Vec<_> = chunks.iter().map(|(n, (c, _))| self.beside(w, c, *n)).collect::<Res<_>>()?;
                 chunks.iter().zip(&operands).try_for_each(|((_, (c, list)), operands)| one(w, c, operands, list))
-            });
+            })?;
+            return self.staged.as_ref().map_or(Ok(()), |staged| staged.end(cx, w));
         }
         self.lines.some(w, "write", self.chunks_together(), |w, chunks| {
             let mut loaded = Vec::new();

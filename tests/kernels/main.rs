@@ -29,6 +29,7 @@ mod sections;
 mod several;
 mod slices;
 mod sparse;
+mod staged;
 mod typed;
 mod types;
 mod weights;

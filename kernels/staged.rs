@@ -1,0 +1,186 @@
+//! Short lines of single elements by way of LDS: a workgroup's lines are one row of memory, which its workitems move in wide accesses. Between these each takes
+//! the elements of its line from LDS one by one, and leaves what comes of them in their places. By themselves such lines are loaded and stored in parts of lines of memory, at
+//! which second-level caches are slower than memory is, or by so many waves that these begin more slowly than memory feeds them.
+
+use super::address::Offset;
+use super::choice::Machine;
+use super::lines::{Chunk, ENOUGH, LIGHT, Lines, Shape, WORKGROUP};
+use super::values::{self, Value};
+use super::{Arg, Cx, Writer};
+use crate::graph::fused::Access;
+use crate::mir::{Gen, Part, Type};
+use crate::tensor::DType;
+use barewave_isa::Target;
+
+/// Workgroups at least whose lines LDS has room for, and what lines take by themselves over what memory does, from which on they go through LDS.
+const RESIDENT: u32 = 7;
+const WORTH: f64 = 1.04;
+
+impl Shape {
+    /// Teams of so many hold their lines, and leave LDS room for the lines of others; and there are enough.
+    pub fn fits_staged(&self, team: u32, target: Target) -> bool {
+        let held = (self.length as u32 / self.together).div_ceil(team) * self.together * self.dwords;
+        let bytes = WORKGROUP / team * (self.length * self.size) as u32;
+        let enough = self.count * team as usize >= ENOUGH * target.cus() as usize * WORKGROUP as usize;
+        held <= LIGHT && bytes <= target.info().lds_bytes / RESIDENT && enough
+    }
+
+    /// Lines of single elements that take longer by themselves than memory does.
+    pub fn pays_staged(&self, target: Target) -> bool {
+        let wave = target.info().wave_size;
+        let single = self.dense && self.together == 1 && self.dwords == 1 && self.length <= (wave * LIGHT) as usize;
+        let team = Shape { staged: true, ..*self }.of_neighbours(target);
+        let alone = self.of_neighbours(target);
+        let (clocks, moved) = self.clocks(alone, target);
+        // They begin anywhere in lines of memory: a store is of parts of one more.
+        let (machine, bytes, chunks) =
+            (Machine::of(target), self.length * self.size, self.length.div_ceil(alone as usize));
+        let parts = (machine.line as usize / (alone as usize * self.size) + 1).min(chunks);
+        let clocks = clocks.max(((1 + parts) * bytes) as f64 / machine.l2);
+        single && alone <= wave && self.fits_staged(team, target) && clocks > WORTH * moved
+    }
+}
+
+/// A workgroup's lines in LDS.
+pub(super) struct Staged {
+    /// Where they begin in LDS, and there, for each workitem, a word for what is not stored.
+    base: u32,
+    aside: Part,
+    /// Bytes of an access, and accesses of the workgroup's lines.
+    unit: u32,
+    units: u32,
+    workgroup: u32,
+    /// First byte of the workitem's accesses behind the lines' first one, and in memory behind the tensors' first element, of which there are so many bytes.
+    own: Part,
+    from: Part,
+    all: u32,
+    /// The workitem's line in LDS, behind the first one.
+    line: Part,
+}
+
+impl Staged {
+    /// The lines of a step, operand 0 and its result, are moved so.
+    pub fn fits(cx: &Cx, shape: &Shape) -> bool {
+        let whole = |a: &Access| a.is_plain() && a.view.is_dense();
+        let (from, to) = (cx.dtype(Arg::Input(0)), cx.dtype(Arg::Output));
+        let (a, out) = (&cx.step.inputs[0], &cx.step.output);
+        matches!(shape.size, 2 | 4)
+            && (from.is_float() && to.is_float() && from.size() == to.size())
+            && (whole(a) && whole(out) && a.view.len() == out.view.len())
+            && (a.view.len() * shape.size).is_multiple_of(4)
+            && [a, out].iter().all(|a| (a.view.offset * shape.size as i64) % 4 == 0)
+            && shape.pays_staged(cx.target)
+    }
+
+    /// Loads the workgroup's lines.
+    pub fn begin(cx: &Cx, w: &mut Writer, lines: &Lines) -> super::Res<Staged> {
+        let (input, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
+        let size = cx.dtype(Arg::Input(0)).size();
+        let (workgroup, bytes) = (lines.workgroup(), lines.bytes_of_group());
+        let all = out.len() * size;
+        let aligned = |unit: &u32| {
+            let starts = [input.offset, out.offset].map(|at| (at * size as i64) as usize);
+            let mut places = [bytes as usize, all].into_iter().chain(starts);
+            places.all(|at| at.is_multiple_of(*unit as usize))
+        };
+        let unit = [16u32, 8].into_iter().find(aligned).unwrap_or(4);
+        let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
+        let first = w.b.mul(group, bytes);
+        let own = w.b.mul(item, unit);
+        let from = w.b.add(own, first);
+        let units = bytes / unit;
+        let padded = units.next_multiple_of(workgroup) * unit;
+        let base = w.b.lds(padded + 4 * workgroup);
+        let aside = w.b.shl(item, 2u32);
+        let aside = w.b.add(aside, padded);
+        let line = lines.staged_line(w);
+        let none = w.b.to_vector(0u32);
+        w.b.lds_write(aside, none, base);
+        let staged = Staged { base, aside, unit, units, workgroup, own, from, all: all as u32, line };
+        let buf = w.buffer(cx, Arg::Input(0))?;
+        let start = (input.offset * size as i64) as u32;
+        let mut loaded = Vec::new();
+        for round in 0..staged.rounds() {
+            let (v, s, imm) = staged.place(w, round, start).operands(&mut w.b);
+            loaded.push(w.b.load(buf, (unit / 4) as u8, v, s, imm));
+        }
+        for (round, data) in (0..).zip(loaded) {
+            w.b.lds_write(own, data, base + round * workgroup * unit);
+        }
+        w.b.barrier();
+        Ok(staged)
+    }
+
+    fn rounds(&self) -> u32 {
+        self.units.div_ceil(self.workgroup)
+    }
+
+    /// Where the access of a round is in memory, of lanes that have one.
+    fn place(&self, w: &mut Writer, round: u32, start: u32) -> Offset {
+        let (before, step) = (round * self.workgroup, self.workgroup * self.unit);
+        let mut at = Offset { reg: Some(self.from), imm: start + round * step };
+        let mut within = |w: &mut Writer, limit: u32, x: Part| {
+            let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), x.into()]);
+            let reg = at.vector(&mut w.b);
+            at.reg = Some(w.b.guard(inside, reg));
+        };
+        if before + self.workgroup > self.units {
+            let item = w.b.workitem_id();
+            within(w, self.units - before, item);
+        }
+        // Behind the last lines something else may lie.
+        if !self.all.is_multiple_of(self.units * self.unit) {
+            within(w, self.all.saturating_sub(round * step), self.from);
+        }
+        at
+    }
+
+    /// Where a chunk is, or what a workitem has instead that is behind its line's end.
+    fn chunk(&self, w: &mut Writer, lines: &Lines, c: &Chunk) -> (Part, u32) {
+        let (at, ahead) = lines.staged_place(w, self.line, c);
+        let Some(inside) = c.inside else { return (at, self.base + ahead) };
+        let at = w.b.add(at, ahead);
+        (w.b.select(inside, at, self.aside), self.base)
+    }
+
+    /// The element of a chunk.
+    pub fn load(&self, w: &mut Writer, lines: &Lines, t: DType, c: &Chunk) -> Value {
+        let (at, ahead) = self.chunk(w, lines, c);
+        match t.size() {
+            2 => {
+                let raw = w.b.lds_read_half(at, ahead);
+                Value::Word(values::widened(&mut w.b, values::stored(t), raw, 0).into())
+            }
+            _ => Value::Word(w.b.lds_read(1, at, ahead).into()),
+        }
+    }
+
+    /// Leaves a result in the place of a chunk.
+    pub fn store(&self, w: &mut Writer, lines: &Lines, t: DType, c: &Chunk, value: Value) {
+        let (at, ahead) = self.chunk(w, lines, c);
+        match t.size() {
+            2 => {
+                let half = values::narrowed(&mut w.b, t, value);
+                w.b.lds_write_half(at, half, false, ahead);
+            }
+            _ => {
+                let word = value.reg(&mut w.b);
+                w.b.lds_write(at, word, ahead);
+            }
+        }
+    }
+
+    /// Stores what was left.
+    pub fn end(&self, cx: &Cx, w: &mut Writer) -> super::Res<()> {
+        let out = &cx.step.output.view;
+        let start = (out.offset * cx.dtype(Arg::Output).size() as i64) as u32;
+        let buf = w.buffer(cx, Arg::Output)?;
+        w.b.barrier();
+        for round in 0..self.rounds() {
+            let data = w.b.lds_read((self.unit / 4) as u8, self.own, self.base + round * self.workgroup * self.unit);
+            let (v, s, imm) = self.place(w, round, start).operands(&mut w.b);
+            w.b.store(buf, data, v, s, imm);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Short lines of an odd number of elements, of which there are so many that they go through LDS.
+
+use crate::support::agree::{listing, outputs_on};
+use crate::support::build::{Builder, int};
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+
+/// Adds values of a type; lines of one value, and of very different ones are among them.
+fn input(b: &mut Builder, t: DType, lines: usize, length: usize) -> String {
+    let values = (0..lines * length).map(|i| match i / length % 5 {
+        0 => 2.5,
+        1 => (b.below(200) as f64 - 100.0) / 2.0,
+        _ => (b.below(257) as f64 - 128.0) / 32.0,
+    });
+    let values: Vec<f64> = values.collect();
+    b.input_of(HostTensor::from_f64(t, &[lines, length], &values))
+}
+
+#[test]
+fn odd_lines_go_through_lds() {
+    let cases = [
+        ("Softmax", DType::F16, 61_442, 33),
+        ("LogSoftmax", DType::BF16, 61_444, 21),
+        ("Softmax", DType::F32, 30_725, 35),
+        ("LpNormalization", DType::F16, 122_882, 7),
+        ("Softmax", DType::F16, 4_002, 197),
+    ];
+    for (op, t, lines, length) in cases {
+        let mut b = Builder::new(22, 3);
+        let x = input(&mut b, t, lines, length);
+        let y = b.node(op, &[&x], &[("axis", int(-1))]);
+        b.output(&y);
+        // Lines behind others, with others behind them: what is not theirs stays.
+        let (before, behind) = (input(&mut b, t, 4, length), input(&mut b, t, 6, length));
+        let again = b.node(op, &[&x], &[("axis", int(-1))]);
+        let all = b.node("Concat", &[&before, &again, &behind], &[("axis", int(0))]);
+        b.output(&all);
+        let most = match t {
+            DType::F32 => 1e-5,
+            DType::F16 => 2e-3,
+            _ => 1e-2,
+        };
+        outputs_on(&b, &format!("{op} {t} {lines} {length}"), most, &["gfx906", "gfx950", "gfx1100"]);
+        if length == 33 {
+            let mut b = Builder::new(22, 3);
+            let x = input(&mut b, t, lines.next_multiple_of(8), length);
+            let y = b.node(op, &[&x], &[("axis", int(-1))]);
+            b.output(&y);
+            let text = listing(&b, Target::parse("gfx906").unwrap());
+            assert!(text.contains("ds_read_u16") && text.contains("buffer_load_dwordx4"), "{text}");
+        }
+    }
+}
+
+/// Lines divided by the root of the sum of their squares, along every axis: of nothing, of little, and of single numbers.
+#[test]
+fn lines_of_length_one() {
+    for t in [DType::F32, DType::F16, DType::F64] {
+        let mut b = Builder::new(22, 5);
+        let shape = [3, 20, 9, 5];
+        let mut values: Vec<f64> = (0..2700).map(|_| (b.below(2001) as f64 - 1000.0) / 250.0).collect();
+        values[..900].fill(0.0);
+        values[900..990].iter_mut().for_each(|x| *x *= 2f64.powi(-8));
+        let x = b.input_of(HostTensor::from_f64(t, &shape, &values));
+        for axis in 0..4 {
+            let y = b.node("LpNormalization", &[&x], &[("axis", int(axis)), ("p", int(2))]);
+            b.output(&y);
+        }
+        let line = b.input_of(HostTensor::from_f64(t, &[6], &[0.0, 3.0, 0.0, -4.0, 0.0, 0.0]));
+        let y = b.node("LpNormalization", &[&line], &[]);
+        b.output(&y);
+        let one = b.input_of(HostTensor::from_f64(t, &[4, 1], &[0.0, 3.0, -4.0, 0.5]));
+        let y = b.node("LpNormalization", &[&one], &[]);
+        b.output(&y);
+        let most = if t == DType::F16 { 2e-3 } else { 1e-6 };
+        let want = outputs_on(
+            &b,
+            &format!("LpNormalization {t}"),
+            most,
+            &["gfx803", "gfx906", "gfx942", "gfx1100", "gfx1201"],
+        );
+        let last = want[4].to_f64();
+        assert!((last[1] - 0.6).abs() < 1e-3 && (last[3] + 0.8).abs() < 1e-3 && last[0] == 0.0, "{last:?}");
+    }
+}
