@@ -14,13 +14,14 @@ import numpy as np
 
 TYPES = {np.dtype("float32"): 1, np.dtype("uint8"): 2, np.dtype("int8"): 3, np.dtype("int32"): 6,
          np.dtype("int64"): 7, np.dtype("bool"): 9, np.dtype("float16"): 10, np.dtype("float64"): 11}
-BFLOAT16 = 16  # numpy has it from ml_dtypes, under this name
+# What numpy has from ml_dtypes, by these names.
+MORE = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
 
 
 def number_of(dtype):
     """An element type as ONNX numbers it."""
     dtype = np.dtype(dtype)
-    return BFLOAT16 if dtype.name == "bfloat16" else TYPES[dtype]
+    return MORE[dtype.name] if dtype.name in MORE else TYPES[dtype]
 
 
 def varint(n):

@@ -96,6 +96,21 @@ def layer_norm(shape, dtype):
     return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
 
 
+def quantized(to, axis):
+    """Quantisation by a scale of each line, or of each column, and zero points."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=21)
+        g.input("x", shape, dtype)
+        g.weight("s", np.full(shape[axis], 0.0131, dtype))
+        g.weight("z", np.zeros(shape[axis], to))
+        g.node("QuantizeLinear", ["x", "s", "z"], ["y0"], axis=axis)
+        g.output("y0", shape, to)
+        return g, int(np.prod(shape)) * np.dtype(to).itemsize
+
+    return make
+
+
 def of_two(op):
     """A model of one node that reads two matrices, which together have as many elements as others read."""
 
@@ -135,6 +150,11 @@ KERNELS = [
     *[(op, "lines of 4096", FLOATS, LINES, one(op, opset=20)) for op in FUNCTIONS],
     *[(op, "of two matrices", FLOATS, lambda n: LINES(n // 2), of_two(op)) for op in ["Add", "Div", "Pow"]],
     ("Softmax", "lines of 4096", FLOATS, LINES, one("Softmax", axis=-1)),
+    *[("Softmax", f"lines of {n}", FLOATS, lambda all, n=n: [all // n // 8 * 8, n], one("Softmax", axis=-1)) for n in [21, 33, 84, 197]],
+    ("LpNormalization", "64 channels of 128x128", FLOATS, IMAGES, one("LpNormalization", axis=1, opset=22)),
+    *[("QuantizeLinear", f"to {name}, a scale of each {what}", FLOATS, LINES, quantized(to, axis))
+      for name, to in [("i8", np.int8), ("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)]
+      for what, axis in [("line", 0), ("column", 1)]],
     ("LayerNormalization", "lines of 4096", FLOATS, LINES, layer_norm),
     ("LRN", "64 channels of 128x128", FLOATS, IMAGES, one("LRN", size=5)),
     ("GroupNormalization", "320 channels of 64x64 last", FLOATS,
