@@ -368,6 +368,21 @@ fn quotients_of_halves_are_rounded_once() {
     }
 }
 
+/// Quotients beyond the largest number are infinite, however far, and those below the least are nothing.
+#[test]
+fn quotients_at_the_ends() {
+    let ends = [1e38f32, 3.4e38, 1e30, 1e25, 1.0, 1e-30, 1.2e-38, 1e-40, 1.4e-45, 0.0, f32::INFINITY, f32::NAN];
+    let pairs: Vec<(f32, f32)> = ends.iter().flat_map(|x| ends.iter().flat_map(|y| [(*x, *y), (-*x, *y)])).collect();
+    let (x, y): (Vec<f32>, Vec<f32>) = pairs.iter().copied().unzip();
+    binary("Div", &[], &x, &y, |got, target| {
+        for ((x, y), got) in pairs.iter().zip(got) {
+            // What is denormal is rounded twice.
+            let near = (x / y).abs() < f32::MIN_POSITIVE && (got - x / y).abs() <= f32::from_bits(1);
+            assert!(same(*got, x / y) || near, "{x:e} / {y:e} is {:e}, not {got:e} ({target})", x / y);
+        }
+    });
+}
+
 /// Constant whole exponents are products, which are as near as other powers: of numbers of every size, and of those at the ends.
 #[test]
 fn powers_by_whole_constants() {
