@@ -104,6 +104,23 @@ impl Transformed {
 
     /// Transforms the weights, which begin at element `offset`, for the lines from `start` on that `out` holds.
     pub(super) fn fill(&self, data: &HostTensor, offset: usize, start: usize, out: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the feature was just detected.
+            return unsafe { self.fill_by_avx2(data, offset, start, out) };
+        }
+        self.fill_anywhere(data, offset, start, out);
+    }
+
+    /// The same with four numbers at once.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn fill_by_avx2(&self, data: &HostTensor, offset: usize, start: usize, out: &mut [u8]) {
+        self.fill_anywhere(data, offset, start, out);
+    }
+
+    #[inline(always)]
+    fn fill_anywhere(&self, data: &HostTensor, offset: usize, start: usize, out: &mut [u8]) {
         let [channels, inputs] = self.channels;
         let (used, products) = (inputs.min(self.lines), PRODUCTS as usize);
         let fill = data.fill().map(|element| [*element.first_chunk().unwrap_or(&[0; 4]); 9]);
@@ -150,6 +167,7 @@ const ABREAST: usize = 8;
 type Abreast = [f64; ABREAST];
 
 /// G g Gᵀ in the order of the kernel, each element rounded once.
+#[inline(always)]
 fn transformed(g: &[Abreast; 9], out: &mut [[f32; ABREAST]; PRODUCTS as usize]) {
     // By columns first.
     let mut columns = [[[0.0; ABREAST]; 3]; 4];

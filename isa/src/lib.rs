@@ -21,7 +21,8 @@ pub use encode::encoder::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use model::action;
 pub use model::generated::op;
 pub use model::hazards::{
-    Between, Distance, Fix, HazardInst, HazardRule, Match, Relation, Traits, max_fix_reach, max_required_states,
+    Between, Distance, Fix, HazardInst, HazardRule, HazardSets, Match, Relation, Traits, max_fix_reach,
+    max_required_states,
 };
 pub use model::info::*;
 pub use model::inst::*;

@@ -76,6 +76,7 @@ impl Source {
             return to.write_all(&buffer[..self.len()]);
         };
         let operand = b.operand.as_ref();
+        operand.and_then(|p| p.tensor.ready()).into_iter().for_each(|bytes| mapped::bring(bytes));
         b.get().pieces(operand.map(|p| (&p.tensor, p.offset)), SOME, buffer, |piece| to.write_all(piece))?;
         operand.and_then(|p| p.tensor.ready()).into_iter().for_each(|bytes| mapped::release(bytes));
         Ok(())

@@ -24,10 +24,9 @@ impl UnitSet {
     fn words(run: Range<usize>, mut f: impl FnMut(usize, u64)) {
         let (word, shift, bits) = (run.start / 64, run.start % 64, (1u64 << run.len()) - 1);
         f(word, bits << shift);
-        // What the shift has pushed out.
-        let above = bits >> 1 >> (63 - shift);
-        if above != 0 {
-            f(word + 1, above);
+        if shift + run.len() > 64 {
+            // What the shift has pushed out.
+            f(word + 1, bits >> (64 - shift));
         }
     }
     /// Adds a run of at most 63 units.
@@ -131,11 +130,11 @@ pub fn for_each_use(inst: &MInst, target: Target, mut f: impl FnMut(Part)) {
         }
     }
     let Some(info) = inst.info(target) else { return };
-    for (o, slot) in inst.dsts.iter().zip(info.dsts) {
-        if let Opnd::V(p) = *o
-            && slot.read
+    for (i, slot) in info.dsts.iter().enumerate() {
+        if slot.read
+            && let Some(Opnd::V(p)) = inst.dsts.get(i)
         {
-            f(p);
+            f(*p);
         }
     }
 }

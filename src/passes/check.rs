@@ -20,10 +20,10 @@
 
 use crate::mir::abi::preloaded;
 use crate::mir::liveness::Units;
-use crate::mir::{Function, MInst, Memory, Opnd, Part};
+use crate::mir::{Function, MInst, Memory, Opnd};
 use barewave_isa::{Class, Flags, ModName, OpInfo, Pipe, Reg, RegFile, Regs, Target, op};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A disproof.
 #[derive(Debug, thiserror::Error)]
@@ -238,8 +238,9 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     }
     let mut at_block: Vec<Option<State>> = vec![None; before.blocks.len()];
     at_block[0] = Some(start);
-    let mut work: Vec<usize> = vec![0];
-    while let Some(b) = work.pop() {
+    // The first block of those first: most come before what they lead to.
+    let mut work = BTreeSet::from([0]);
+    while let Some(b) = work.pop_first() {
         let (xs, ys) = (&before.blocks[b].insts, &after.blocks[b].insts);
         let mut dropped = Vec::new();
         let state = loop {
@@ -257,7 +258,7 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
             };
             if at_block[s].as_ref() != Some(&new) {
                 at_block[s] = Some(new);
-                work.push(s);
+                work.insert(s);
             }
         }
     }
@@ -346,48 +347,61 @@ impl Original<'_> {
         if !alike || x.dsts.len() != y.dsts.len() || x.srcs.len() != y.srcs.len() {
             return Err(Difference::Replaced { before: kept(x), after: kept(y) });
         }
-        let paired = |a: Opnd, b: Opnd| -> Result<Option<(Part, Regs)>, Difference> {
-            match (a, b) {
-                (Opnd::V(p), Opnd::P(r)) if p.len == r.dwords => Ok(Some((p, r))),
-                (a, b) if a == b && !matches!(a, Opnd::V(_)) => Ok(None),
-                (a, b) => Err(Difference::Operand { before: a, after: b, inst: kept(y) }),
-            }
-        };
-        let info = y.info(self.f.target);
-        let tied = |i: &usize| info.is_some_and(|x| x.dsts.get(*i).is_some_and(|s| s.read));
-        let tied = (0..x.dsts.len()).filter(tied).map(|i| (x.dsts[i], y.dsts[i]));
-        for (a, b) in x.srcs.iter().copied().zip(y.srcs.iter().copied()).chain(tied) {
-            let Some((part, regs)) = paired(a, b)? else { continue };
-            let first = self.units.of_part(part).start as u32;
-            for i in 0..u16::from(regs.dwords) {
-                let (u, r) = (first + u32::from(i), regs.first.offset(i));
-                let held = state.get(Place::Reg(r));
-                if held != Some(u) && !held.is_some_and(|h| self.is_constant(u, h)) {
-                    return Err(Difference::Value { register: r, dword: u, of: a, held, inst: kept(y) });
-                }
+        let (dsts, implied) = y.info(self.f.target).map_or((&[][..], &[][..]), |i| (i.dsts, i.writes));
+        for (i, a) in x.srcs.iter().enumerate() {
+            self.carries(a, &y.srcs[i], y, state)?;
+        }
+        for (i, a) in x.dsts.iter().enumerate() {
+            if dsts.get(i).is_some_and(|s| s.read) {
+                self.carries(a, &y.dsts[i], y, state)?;
             }
         }
         self.apart(x, y)?;
-        let implied = info.map_or(&[][..], |i| i.writes);
         let mut written: SmallVec<[(u32, Reg); 8]> = SmallVec::new();
-        for (a, b) in x.dsts.iter().zip(&y.dsts) {
-            if let Some((part, regs)) = paired(*a, *b)? {
-                for (u, r) in self.units.of_part(part).map(|u| u as u32).zip(regs.iter()) {
-                    if written.iter().any(|w| w.1 == r) {
+        for (i, a) in x.dsts.iter().enumerate() {
+            if let Some((first, regs)) = self.paired(a, &y.dsts[i], y)? {
+                for i in 0..u16::from(regs.dwords) {
+                    let r = regs.first.offset(i);
+                    // Those of one result differ.
+                    if x.dsts.len() > 1 && written.iter().any(|w| w.1 == r) {
                         return Err(Difference::Twice { register: r, inst: kept(y) });
                     }
-                    written.push((u, r));
+                    written.push((first + u32::from(i), r));
                 }
             }
         }
         // What is overwritten first need not be looked for: most registers hold what they are given anew.
-        for r in y.dsts.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None }) {
-            r.iter().for_each(|r| state.overwrite(r));
+        for o in &y.dsts {
+            if let Opnd::P(r) = o {
+                r.iter().for_each(|r| state.overwrite(r));
+            }
         }
         written.iter().for_each(|w| state.expire(w.0));
         implied.iter().for_each(|r| state.overwrite(*r));
-        for (u, r) in written {
-            state.put(Place::Reg(r), self.name(u));
+        written.iter().for_each(|w| state.put(Place::Reg(w.1), self.name(w.0)));
+        Ok(())
+    }
+
+    /// The first dword of an operand, and the registers that it became; none where it is no virtual register and stays.
+    #[inline(always)]
+    fn paired(&self, a: &Opnd, b: &Opnd, y: &MInst) -> Result<Option<(u32, Regs)>, Difference> {
+        match (a, b) {
+            (Opnd::V(p), Opnd::P(r)) if p.len == r.dwords => Ok(Some((self.units.of_part(*p).start as u32, *r))),
+            (a, b) if a == b && !matches!(a, Opnd::V(_)) => Ok(None),
+            (a, b) => Err(Difference::Operand { before: *a, after: *b, inst: kept(y) }),
+        }
+    }
+
+    /// An operand that is read is in registers that hold it.
+    #[inline(always)]
+    fn carries(&self, a: &Opnd, b: &Opnd, y: &MInst, state: &State) -> Result<(), Difference> {
+        let Some((first, regs)) = self.paired(a, b, y)? else { return Ok(()) };
+        for i in 0..u16::from(regs.dwords) {
+            let (u, r) = (first + u32::from(i), regs.first.offset(i));
+            let held = state.get(Place::Reg(r));
+            if held != Some(u) && !held.is_some_and(|h| self.is_constant(u, h)) {
+                return Err(Difference::Value { register: r, dword: u, of: *a, held, inst: kept(y) });
+            }
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Facts that hold where a block begins, found forwards over all paths.
 
 use crate::mir::Function;
+use std::collections::BTreeSet;
 
 /// The state at the start of each block, none where control never comes: `pass` takes a state through a block, `join` adds
 /// what another path brings and says whether that was new.
@@ -11,12 +12,13 @@ pub fn forward<S: Clone>(
     mut pass: impl FnMut(usize, &mut S),
 ) -> Vec<Option<S>> {
     let mut entry: Vec<Option<S>> = vec![None; f.blocks.len()];
-    let mut work = Vec::new();
+    // The first block of those first: most come before what they lead to.
+    let mut work = BTreeSet::new();
     if let Some(first) = entry.first_mut() {
         *first = Some(start);
-        work.push(0);
+        work.insert(0);
     }
-    while let Some(b) = work.pop() {
+    while let Some(b) = work.pop_first() {
         let Some(mut state) = entry[b].clone() else { continue };
         pass(b, &mut state);
         for s in f.successors(b) {
@@ -24,8 +26,8 @@ pub fn forward<S: Clone>(
                 Some(old) => join(old, &state),
                 none => none.replace(state.clone()).is_none(),
             };
-            if changed && !work.contains(&s) {
-                work.push(s);
+            if changed {
+                work.insert(s);
             }
         }
     }

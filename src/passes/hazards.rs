@@ -16,7 +16,9 @@ use super::emit::lower_inst;
 use super::forward::forward;
 use super::still_read::still_read;
 use crate::mir::{Function, MInst};
-use barewave_isa::{AluWaits, Between, Distance, Fix, HazardInst, Inst, Operand, ScalarHistory, Target, op};
+use barewave_isa::{
+    AluWaits, Between, Distance, Fix, HazardInst, HazardSets, Inst, Operand, ScalarHistory, Target, op,
+};
 use smallvec::{SmallVec, smallvec};
 
 /// Largest number that one `s_nop` can wait for on every target.
@@ -70,9 +72,9 @@ struct Code {
     farthest: u8,
 }
 
-fn part_of(target: Target, inst: &MInst) -> HazardInst {
+fn part_of(sets: &mut HazardSets, inst: &MInst) -> HazardInst {
     let inst = lower_inst(inst, |_| 0).expect("operands are physical after register allocation");
-    HazardInst::new(target, inst).expect("the target has the instructions that were selected for it")
+    HazardInst::with(sets, inst).expect("the target has the instructions that were selected for it")
 }
 
 fn states(i: &Inst) -> u32 {
@@ -94,9 +96,10 @@ impl Code {
                 predecessors[s].push(b);
             }
         }
+        let mut sets = HazardSets::new(f.target);
         Some(Code {
             target: f.target,
-            blocks: f.blocks.iter().map(|b| b.insts.iter().map(|i| part_of(f.target, i)).collect()).collect(),
+            blocks: f.blocks.iter().map(|b| b.insts.iter().map(|i| part_of(&mut sets, i)).collect()).collect(),
             predecessors,
             most_states: barewave_isa::max_required_states(f.target).into(),
             farthest: barewave_isa::max_fix_reach(f.target),
@@ -104,7 +107,7 @@ impl Code {
     }
 
     fn insert(&mut self, f: &mut Function, b: usize, i: usize, inst: MInst) {
-        self.blocks[b].insert(i, part_of(self.target, &inst));
+        self.blocks[b].insert(i, part_of(&mut HazardSets::new(self.target), &inst));
         f.blocks[b].insts.insert(i, inst);
     }
 

@@ -10,7 +10,7 @@
 
 use super::emit::lower_inst;
 use crate::mir::{Function, MInst, Opnd, Order};
-use barewave_isa::{Flags, Op, Pairing, RegFile, Regs, Target, pairing};
+use barewave_isa::{Class, Flags, Op, Pairing, RegFile, Regs, Target, pairing};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
@@ -194,7 +194,7 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
         for (swap_x, swap_y) in [(false, false), (true, false), (false, true), (true, true)] {
             let (Some(rx), Some(ry)) = (of_x[usize::from(swap_x)], of_y[usize::from(swap_y)]) else { continue };
             let quick = pairing(target, op, [*dx, *dy], [rx, ry], all);
-            if quick == Pairing::No {
+            if quick == Pairing::No || quick == Pairing::Perhaps && !fits(target, op, [(x, swap_x), (y, swap_y)]) {
                 continue;
             }
             let note = if a.note.of.is_some() { a.note } else { b.note };
@@ -215,6 +215,19 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
         }
     }
     None
+}
+
+/// Sources of the halves that can only be VGPRs are; the first two of a half may be swapped.
+fn fits(target: Target, pair: Op, halves: [(&MInst, bool); 2]) -> bool {
+    let slots = target.op(pair).map_or(&[][..], |info| info.srcs);
+    let mut slots = slots.iter();
+    halves.into_iter().all(|(half, swap)| {
+        (0..half.srcs.len()).all(|i| {
+            let source = &half.srcs[if swap && i < 2 { 1 - i } else { i }];
+            let vector = matches!(source, Opnd::P(r) if r.first.file() == RegFile::Vgpr);
+            slots.next().is_none_or(|s| s.class != Class::VGPR || vector)
+        })
+    })
 }
 
 /// All operands are VGPRs, and a third source is what the instruction writes over.

@@ -18,7 +18,7 @@
 
 use crate::mir::{Function, Lds, MInst, Opnd};
 use barewave_isa::{Counter, Flags, Inst, OpInfo, Pipe, Reg, Target, WaitScheme};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 const COUNTERS: usize = 8;
 
@@ -214,12 +214,13 @@ impl State {
 
 /// Inserts the waits that the function needs. Operands must be physical.
 pub fn waits(f: &mut Function) {
-    let entry = solve(f);
+    let from_memory = f.blocks.iter().flat_map(|b| &b.insts).any(|i| i.loads_to_lds(f.target));
+    let entry = solve(f, from_memory);
     let mut inserts: Vec<Vec<(usize, Vec<Inst>)>> = vec![Vec::new(); f.blocks.len()];
     let target = f.target;
     for (b, state) in entry.into_iter().enumerate() {
         let Some(mut state) = state else { continue };
-        walk_block(f, b, &mut state, &mut |i, need| {
+        walk_block(f, b, from_memory, &mut state, &mut |i, need| {
             let list: Vec<(Counter, u8)> = need.iter().map(|&(c, n)| (c, n as u8)).collect();
             inserts[b].push((i, target.encode_waits(&list).into_iter().collect()));
         });
@@ -244,16 +245,17 @@ pub fn waits(f: &mut Function) {
 type OnNeed<'a> = dyn FnMut(usize, &[(Counter, u32)]) + 'a;
 
 /// State at the start of every reachable block.
-fn solve(f: &Function) -> Vec<Option<State>> {
+fn solve(f: &Function, from_memory: bool) -> Vec<Option<State>> {
     let mut entry: Vec<Option<State>> = vec![None; f.blocks.len()];
     if f.blocks.is_empty() {
         return entry;
     }
     entry[0] = Some(State::new());
-    let mut work = vec![0usize];
-    while let Some(b) = work.pop() {
+    // The first block of those first: most come before what they lead to.
+    let mut work = BTreeSet::from([0usize]);
+    while let Some(b) = work.pop_first() {
         let mut state = entry[b].clone().expect("a block on the list has a state");
-        walk_block(f, b, &mut state, &mut |_, _| {});
+        walk_block(f, b, from_memory, &mut state, &mut |_, _| {});
         state.normalise();
         for s in f.successors(b) {
             let changed = match &mut entry[s] {
@@ -263,16 +265,17 @@ fn solve(f: &Function) -> Vec<Option<State>> {
                     true
                 }
             };
-            if changed && !work.contains(&s) {
-                work.push(s);
+            if changed {
+                work.insert(s);
             }
         }
     }
     entry
 }
 
-/// Runs the model over a block, telling where waits are needed; the model assumes that they are then made.
-fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
+/// Runs the model over a block, telling where waits are needed; the model assumes that they are then made. `from_memory`: some loads
+/// of the function go to LDS.
+fn walk_block(f: &Function, b: usize, from_memory: bool, state: &mut State, on_need: &mut OnNeed) {
     let max = counter_limits(f.target);
     let mut written: Vec<Cell> = Vec::new();
     for (i, inst) in f.blocks[b].insts.iter().enumerate() {
@@ -285,7 +288,7 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
         }
         let load = info.pipe == Pipe::Vmem && info.flags.has(Flags::LOAD);
         let ordered = if load && f.target.info().waits != WaitScheme::Split { info.counters } else { &[] };
-        let touches_lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER);
+        let touches_lds = from_memory && (info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER));
         let need = state.needed(info, inst, ordered, touches_lds.then_some(inst.space.lds));
         if need.iter().any(Option::is_some) {
             let list: Vec<(Counter, u32)> = f
@@ -307,7 +310,8 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
                     written.extend(regs.iter().map(Cell::Reg));
                 }
             }
-            written.extend(inst.loads_to_lds(f.target).then_some(Cell::Lds(inst.space.lds)));
+            let to_lds = from_memory && inst.loads_to_lds(f.target);
+            written.extend(to_lds.then_some(Cell::Lds(inst.space.lds)));
             state.issue(info, &written, &max);
         }
     }

@@ -60,7 +60,7 @@ fn at_start(d: &Descriptor, family: Family) -> Set {
 
 /// Registers whose undefined values are no fault: the hardware sets them, or instructions name them as a habit.
 fn matters(s: Span) -> bool {
-    let r = s.regs().first;
+    let r = s.start();
     !matches!(r, Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0) && !(Reg::FLAT_SCRATCH_LO.0..Reg::M0.0).contains(&r.0)
 }
 
@@ -153,7 +153,7 @@ fn pass(line: &Line, s: &mut Set) {
     for w in line.writes() {
         if !undefined {
             s.insert(w);
-        } else if !w.is_vector() && w.regs().first != Reg::EXEC_LO {
+        } else if !w.is_vector() && w.start() != Reg::EXEC_LO {
             // lanes that are turned off keep what vector registers hold
             s.remove(w);
         }
@@ -163,14 +163,13 @@ fn pass(line: &Line, s: &mut Set) {
 /// Nothing that the result is made of was written.
 fn is_result_undefined(line: &Line, s: &Set) -> bool {
     let mut operands = line.uses.iter().filter(|u| {
-        let habit =
-            u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.regs().first, Reg::EXEC_LO | Reg::M0));
+        let habit = u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.start(), Reg::EXEC_LO | Reg::M0));
         u.reads && u.source != TIED && !habit
     });
     if line.inst.op.is_bitwise() {
         // bits of lanes: those that one operand leaves undefined the other takes out
         let explicit = |u: &&Use| u.source < IMPLIED;
-        let names_exec = line.uses.iter().any(|u| u.reads && u.span.regs().first == Reg::EXEC_LO);
+        let names_exec = line.uses.iter().any(|u| u.reads && u.span.start() == Reg::EXEC_LO);
         return !names_exec && operands.clone().any(|u| explicit(&u)) && operands.all(|u| is_undefined(s, u.span));
     }
     !ignores_operands(line) && operands.any(|u| is_undefined(s, u.span))
@@ -187,15 +186,14 @@ fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static 
         return None;
     }
     let memory = line.has(Flags::LOAD) || line.has(Flags::STORE) || line.has(Flags::ATOMIC);
-    let writes_exec = line.writes().any(|w| w.regs().first == Reg::EXEC_LO);
+    let writes_exec = line.writes().any(|w| w.start() == Reg::EXEC_LO);
     let branches = line.has(Flags::BRANCH);
     if !(memory || writes_exec || branches) || ignores_operands(line) {
         return None;
     }
     if writes_exec && line.inst.op.is_bitwise() {
         // lanes come from the operands besides EXEC; of two, one may leave out what the other leaves undefined
-        let mut masks =
-            line.uses.iter().filter(|u| u.reads && u.source < IMPLIED && u.span.regs().first != Reg::EXEC_LO);
+        let mut masks = line.uses.iter().filter(|u| u.reads && u.source < IMPLIED && u.span.start() != Reg::EXEC_LO);
         let first = masks.next()?.span;
         let undefined = is_undefined(s, first) && masks.all(|u| is_undefined(s, u.span));
         return undefined.then_some((first, "it decides which lanes are on"));
@@ -203,7 +201,7 @@ fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static 
     for u in line.uses.iter().filter(|u| u.reads && u.source != TIED) {
         let name = if u.source < IMPLIED { line.source_name(u.source) } else { "" };
         let data = name.contains("data");
-        let m0 = u.span.regs().first == Reg::M0;
+        let m0 = u.span.start() == Reg::M0;
         let what = if branches && !memory {
             "it decides where to go"
         } else if writes_exec {

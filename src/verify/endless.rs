@@ -78,7 +78,7 @@ fn walk(a: &Endless, b: usize, state: &mut State, mut out: Option<&mut Findings>
 }
 
 fn is_exec(s: Span) -> bool {
-    matches!(s.regs().first, Reg::EXEC_LO | Reg::EXEC_HI)
+    matches!(s.start(), Reg::EXEC_LO | Reg::EXEC_HI)
 }
 
 /// What the consumer writes that the rule is about.

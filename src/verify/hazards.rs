@@ -155,7 +155,7 @@ impl Rules {
 
 /// A scalar register or VCC; EXEC, M0 and SCC have rules of their own.
 fn is_scalar(s: Span) -> bool {
-    !s.is_vector() && !matches!(s.regs().first, Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0 | Reg::SCC)
+    !s.is_vector() && !matches!(s.start(), Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0 | Reg::SCC)
 }
 
 fn hardware_register(line: &Line) -> Option<u64> {

@@ -52,6 +52,11 @@ impl Span {
     pub fn is_vector(self) -> bool {
         self.first < SGPR
     }
+    /// The first register by the name that the tables give it.
+    #[inline]
+    pub fn start(self) -> Reg {
+        reg(self.first)
+    }
     /// The registers by the names that the tables give them.
     pub fn regs(self) -> Regs {
         let half = [Half::Full, Half::Lo, Half::Hi, Half::Full][usize::from(self.halves & 3)];
@@ -105,26 +110,38 @@ impl Set {
     /// Every register.
     pub const ALL: Set = Set([u64::MAX; WORDS]);
 
-    fn pieces(s: Span) -> impl Iterator<Item = (usize, u64)> {
-        let (word, bit) = (usize::from(s.first >> 6), s.first & 63);
-        let mask = ((1u128 << s.count) - 1) << bit;
-        [(word, mask as u64), (word + 1, (mask >> 64) as u64)].into_iter().filter(|p| p.1 != 0 && p.0 < WORDS)
+    /// Calls `f` with the words that a run has registers in, and these as bits: a run has at most 64.
+    #[inline(always)]
+    fn pieces(s: Span, mut f: impl FnMut(usize, u64)) {
+        let (word, bit, count) = (usize::from(s.first >> 6), u32::from(s.first & 63), u32::from(s.count).min(64));
+        let Some(mask) = u64::MAX.checked_shr(64 - count).filter(|_| word < WORDS) else { return };
+        f(word, mask << bit);
+        if bit + count > 64 && word + 1 < WORDS {
+            f(word + 1, mask >> (64 - bit));
+        }
     }
     /// Adds a run.
+    #[inline]
     pub fn insert(&mut self, s: Span) {
-        Set::pieces(s).for_each(|(w, m)| self.0[w] |= m);
+        Set::pieces(s, |w, m| self.0[w] |= m);
     }
     /// Takes a run out.
     pub fn remove(&mut self, s: Span) {
-        Set::pieces(s).for_each(|(w, m)| self.0[w] &= !m);
+        Set::pieces(s, |w, m| self.0[w] &= !m);
     }
     /// True when it has a register of the run.
+    #[inline]
     pub fn meets(&self, s: Span) -> bool {
-        Set::pieces(s).any(|(w, m)| self.0[w] & m != 0)
+        let mut found = 0;
+        Set::pieces(s, |w, m| found |= self.0[w] & m);
+        found != 0
     }
     /// True when it has every register of the run.
+    #[inline]
     pub fn covers(&self, s: Span) -> bool {
-        Set::pieces(s).all(|(w, m)| self.0[w] & m == m)
+        let mut missing = 0;
+        Set::pieces(s, |w, m| missing |= !self.0[w] & m);
+        missing == 0
     }
     /// True when it has the register.
     pub fn has(&self, n: u16) -> bool {

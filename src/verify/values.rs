@@ -159,7 +159,7 @@ impl Values {
                     high = src(0, 1);
                 }
             }
-            _ => keeps_scc = !line.writes().any(|s| s.regs().first == Reg::SCC),
+            _ => keeps_scc = !line.writes().any(|s| s.start() == Reg::SCC),
         }
         let loaded = if line.info.pipe == Pipe::Smem { self.loaded(line, code) } else { None };
         line.writes().for_each(|s| self.forget(s));
@@ -193,7 +193,7 @@ impl Values {
     /// Nothing is known of these any more.
     pub fn forget(&mut self, s: Span) {
         s.numbers().for_each(|n| self.set(n, Value::Unknown));
-        if s.regs().first == Reg::SCC {
+        if s.start() == Reg::SCC {
             self.scc = None;
         }
     }

@@ -72,11 +72,11 @@ impl Analysis for Masks<'_, '_> {
 }
 
 fn is_scalar(s: Span) -> bool {
-    !s.is_vector() && !is_exec(s) && !matches!(s.regs().first, Reg::M0 | Reg::SCC)
+    !s.is_vector() && !is_exec(s) && !matches!(s.start(), Reg::M0 | Reg::SCC)
 }
 
 fn is_exec(s: Span) -> bool {
-    matches!(s.regs().first, Reg::EXEC_LO | Reg::EXEC_HI)
+    matches!(s.start(), Reg::EXEC_LO | Reg::EXEC_HI)
 }
 
 /// The mask that a vector instruction reads, if it reads one.
@@ -111,7 +111,7 @@ fn walk(a: &Masks, b: usize, s: &mut Mask, mut out: Option<&mut Findings>) -> bo
         if let Some(r) = line.reads().filter(|r| is_scalar(*r)).find(stale) {
             found = true;
             if let Some(out) = out.as_deref_mut() {
-                let wait = match (s.by_scalar.meets(r), r.regs().first == Reg::VCC_LO) {
+                let wait = match (s.by_scalar.meets(r), r.start() == Reg::VCC_LO) {
                     (true, _) => "sa_sdst(0)",
                     (_, true) => "va_vcc(0)",
                     _ => "va_sdst(0)",

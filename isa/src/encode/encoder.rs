@@ -43,7 +43,7 @@ pub enum EncodeError {
         /// Which operand (`vdst`, `src1`, ...).
         operand: &'static str,
         /// What was given.
-        got: String,
+        got: Operand,
         /// What the operand may be.
         allowed: &'static str,
     },
@@ -267,17 +267,9 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     Ok(Raw::new(target, mode, index, row, a.bits, a.tail, len))
 }
 
-pub(crate) fn show(x: Operand) -> String {
-    match x {
-        Operand::Regs(r) => r.to_string(),
-        Operand::Imm(v) => format!("{v:#x}"),
-        Operand::Off => "off".into(),
-    }
-}
-
 impl Attempt<'_> {
     fn bad(&self, o: &Field, got: Operand, allowed: &'static str) -> EncodeError {
-        EncodeError::Operand { op: self.inst.op, operand: o.name, got: show(got), allowed }
+        EncodeError::Operand { op: self.inst.op, operand: o.name, got, allowed }
     }
 
     fn dwords(&self, o: &Field) -> u8 {

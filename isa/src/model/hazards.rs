@@ -138,8 +138,10 @@ pub struct HazardInst {
     reads: SmallVec<[Regs; 8]>,
     /// Rules that speak of it as producer, a bit for each of [`Target::hazards`].
     starts: u64,
-    /// Rules that may speak of it as consumer.
+    /// Rules that may speak of it as consumer and that wait states resolve.
     ends: u64,
+    /// Those that they do not resolve, but for what goes on for ever: that is no matter of two instructions.
+    fixes: u64,
     /// Rules that want it between the two.
     between: u64,
 }
@@ -262,19 +264,17 @@ impl Traits {
 impl HazardInst {
     /// Looks up what the rules say of an instruction; none when the target does not have the operation.
     pub fn new(target: Target, inst: Inst) -> Option<HazardInst> {
+        HazardInst::with(&mut HazardSets::new(target), inst)
+    }
+
+    /// The same for one of many instructions, which keep what they have in common in `sets`.
+    pub fn with(sets: &mut HazardSets, inst: Inst) -> Option<HazardInst> {
+        let target = sets.target;
         let info = target.op(inst.op)?;
         let traits = Traits::of(info, &inst);
-        let mut x = HazardInst {
-            inst,
-            target,
-            info,
-            traits,
-            writes: SmallVec::new(),
-            reads: SmallVec::new(),
-            starts: 0,
-            ends: 0,
-            between: 0,
-        };
+        let Sets { starts, ends, fixes, between } = sets.of(inst.op, traits);
+        let (writes, reads) = (SmallVec::new(), SmallVec::new());
+        let mut x = HazardInst { inst, target, info, traits, writes, reads, starts, ends, fixes, between };
         x.inst.srcs.iter().filter_map(|s| s.regs()).for_each(|r| x.reads.push(r));
         for (i, r) in x.inst.dsts.iter().enumerate().filter_map(|(i, d)| Some((i, d.regs()?))) {
             x.writes.push(r);
@@ -284,28 +284,26 @@ impl HazardInst {
         }
         info.writes.iter().for_each(|&r| x.writes.push(r.into()));
         info.reads.iter().for_each(|&r| x.reads.push(r.into()));
-        for (i, r) in target.hazards().iter().enumerate() {
-            x.starts |= u64::from(r.producer.holds(x.op, x.traits) && r.relation.may_start(&x)) << i;
-            x.ends |= u64::from(r.consumer.may_hold(x.op, x.traits) && r.relation.may_end(&x)) << i;
-            x.between |= u64::from(r.between.is_some_and(|b| b.holds(x.op, x.traits))) << i;
-        }
+        let kept = |set: u64, stays: &dyn Fn(Relation) -> bool| {
+            each(set)
+                .filter_map(|i| Some((i, target.hazards().get(i)?)))
+                .fold(set, |set, (i, r)| if stays(r.relation) { set } else { set & !(1 << i) })
+        };
+        let ending = kept(x.ends | x.fixes, &|r| r.may_end(&x));
+        (x.starts, x.ends, x.fixes) = (kept(x.starts, &|r| r.may_start(&x)), x.ends & ending, x.fixes & ending);
         Some(x)
     }
 
-    /// Rules that want distance from an earlier instruction, with the wait states, or instructions, that they want.
+    /// Rules of a set that want distance from an earlier instruction, with the wait states, or instructions, that they want.
     fn rules_after<'a>(
         &'a self,
         producer: &'a HazardInst,
         between: Between,
+        among: u64,
     ) -> impl Iterator<Item = (&'static HazardRule, u8)> + 'a {
-        let mut common = producer.starts & self.ends;
         let rules = self.target.hazards();
-        let next = move || {
-            let i = common.trailing_zeros() as usize;
-            common &= common.wrapping_sub(1);
-            rules.get(i).map(|r| (r, between.0 >> i & 1 == 1))
-        };
-        std::iter::from_fn(next)
+        each(producer.starts & among)
+            .filter_map(move |i| Some((rules.get(i)?, between.0 >> i & 1 == 1)))
             .filter(|(r, met)| *met || r.between.is_none())
             .map(|(r, _)| (r, r.states(producer, self)))
             .filter(|r| r.1 > 0)
@@ -317,29 +315,27 @@ impl HazardInst {
         if producer.starts & self.ends == 0 {
             return 0;
         }
-        self.rules_after(producer, between).filter(|(r, _)| r.fix == Fix::Nop).map(|r| r.1).max().unwrap_or(0)
+        self.rules_after(producer, between, self.ends).map(|r| r.1).max().unwrap_or(0)
     }
 
     /// The hazard between an earlier instruction and this that wait states do not resolve, if there is one: how, and
     /// over how many VALU instructions it reaches.
     pub fn fix_after(&self, producer: &HazardInst) -> Option<(Fix, u8)> {
-        if producer.starts & self.ends == 0 {
+        if producer.starts & self.fixes == 0 {
             return None;
         }
-        // what goes on for ever is no matter of two instructions
-        let wanted = |r: &HazardRule| r.fix != Fix::Nop && !r.relation.is_endless();
-        let rules = self.rules_after(producer, Between::default()).filter(|(r, _)| wanted(r));
+        let rules = self.rules_after(producer, Between::default(), self.fixes);
         rules.map(|(r, n)| (r.fix, n)).max_by_key(|r| r.1)
     }
 
     /// True when [`HazardInst::states_after`] may be more than 0 behind some instruction.
     pub fn may_need_states(&self) -> bool {
-        rules_in(self.target, self.ends).any(|r| r.fix == Fix::Nop)
+        self.ends != 0
     }
 
     /// True when [`HazardInst::fix_after`] may be something behind some instruction.
     pub fn may_need_fix(&self) -> bool {
-        rules_in(self.target, self.ends).any(|r| r.fix != Fix::Nop && !r.relation.is_endless())
+        self.fixes != 0
     }
 
     /// Rules that speak of it as producer.
@@ -366,14 +362,66 @@ impl HazardInst {
     }
 }
 
+/// Rules that may speak of an instruction, by its operation and traits alone: a bit for each of [`Target::hazards`].
+#[derive(Clone, Copy, Default)]
+struct Sets {
+    starts: u64,
+    ends: u64,
+    fixes: u64,
+    between: u64,
+}
+
+impl Sets {
+    fn find(target: Target, op: Op, traits: Traits) -> Sets {
+        let mut sets = Sets::default();
+        for (i, r) in target.hazards().iter().enumerate() {
+            sets.starts |= u64::from(r.producer.holds(op, traits)) << i;
+            let ends = u64::from(r.consumer.may_hold(op, traits)) << i;
+            match r.fix {
+                Fix::Nop => sets.ends |= ends,
+                _ if r.relation.is_endless() => {}
+                _ => sets.fixes |= ends,
+            }
+            sets.between |= u64::from(r.between.is_some_and(|b| b.holds(op, traits))) << i;
+        }
+        sets
+    }
+}
+
+/// What rules say of operations of a target, found once for each of many instructions: the last of those whose numbers agree in
+/// their lowest bits is kept.
+pub struct HazardSets {
+    target: Target,
+    known: [Option<(Op, Traits, Sets)>; 64],
+}
+
+impl HazardSets {
+    /// Nothing is known yet.
+    pub fn new(target: Target) -> HazardSets {
+        HazardSets { target, known: [None; 64] }
+    }
+
+    fn of(&mut self, op: Op, traits: Traits) -> Sets {
+        let place = &mut self.known[usize::from(op.0) % 64];
+        match place {
+            Some((o, t, sets)) if (*o, *t) == (op, traits) => *sets,
+            _ => place.insert((op, traits, Sets::find(self.target, op, traits))).2,
+        }
+    }
+}
+
+/// The numbers in a set.
+fn each(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let i = (set != 0).then(|| set.trailing_zeros() as usize);
+        set &= set.wrapping_sub(1);
+        i
+    })
+}
+
 /// The rules of a set.
 fn rules_in(target: Target, set: u64) -> impl Iterator<Item = &'static HazardRule> {
-    let (rules, mut left) = (target.hazards(), set);
-    std::iter::from_fn(move || {
-        let rule = rules.get(left.trailing_zeros() as usize)?;
-        left &= left - 1;
-        Some(rule)
-    })
+    each(set).filter_map(move |i| target.hazards().get(i))
 }
 
 fn overlap(a: &[Regs], b: &[Regs]) -> bool {
@@ -662,7 +710,7 @@ mod tests {
         assert_eq!(required_states(Target::GFX906, &cmp, &fmas), 4);
         let [p, c] = pair(Target::GFX906, &cmp, &fmas);
         assert_eq!(
-            c.rules_after(&p, Between::default()).map(|(r, n)| (r.name, n)).collect::<Vec<_>>(),
+            c.rules_after(&p, Between::default(), c.ends | c.fixes).map(|(r, n)| (r.name, n)).collect::<Vec<_>>(),
             [("div_fmas", 4)]
         );
     }

@@ -8,6 +8,7 @@
 
 use crate::{Op, Regs};
 use smallvec::SmallVec;
+use std::fmt;
 
 /// An explicit operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -34,6 +35,16 @@ impl Operand {
     /// An f32 constant.
     pub fn f32(x: f32) -> Operand {
         Operand::Imm(x.to_bits() as u64)
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Regs(r) => r.fmt(f),
+            Operand::Imm(v) => write!(f, "{v:#x}"),
+            Operand::Off => f.write_str("off"),
+        }
     }
 }
 

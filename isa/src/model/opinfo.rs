@@ -6,6 +6,7 @@
 use crate::model::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
 use crate::model::table::{self, Kind, Operand as Field, READS, Role, Row, Shape, WRITES, flag, literal_field, word};
 use crate::{Class, Counter, Flags, Inst, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
+use smallvec::SmallVec;
 use std::sync::OnceLock;
 
 /// What is known of a target's operations, by number.
@@ -94,30 +95,25 @@ fn leak<T>(v: Vec<T>) -> &'static [T] {
 fn build(target: Target, op: Op) -> Option<OpInfo> {
     let table = table::table(target);
     let rows: Vec<&Row> = table.rows_of(op).iter().filter_map(|&i| table.rows.get(usize::from(i))).collect();
-    let count = |r: &Row, role: Role| r.shape().operands.iter().filter(|o| o.role == role).count();
     let main = *rows.iter().max_by_key(|r| {
-        (count(r, Role::Dst) + count(r, Role::Src), count(r, Role::Dst), r.shape().format.starts_with("VOP3"))
+        let s = r.shape();
+        (s.dsts + s.srcs, s.dsts, s.format.starts_with("VOP3"))
     })?;
     let shape = main.shape();
+    let mut others: SmallVec<[u16; 16]> = rows.iter().map(|r| r.shape).filter(|s| *s != main.shape).collect();
+    others.sort_unstable();
+    others.dedup();
     let slots = |role: Role| -> &'static [Slot] {
-        let n = count(main, role);
-        let list = (0..n)
-            .filter_map(|i| {
-                let mut slot = slot(target, shape, nth(shape, role, i)?);
-                for r in &rows {
-                    let s = r.shape();
-                    if count(r, role) == n
-                        && let Some(o) = nth(s, role, i)
-                    {
-                        let other = self::slot(target, s, o);
-                        slot.class = slot.class.or(other.class);
-                        slot.bits = slot.bits.max(other.bits);
-                        slot.read |= other.read;
-                    }
-                }
-                Some(slot)
-            })
-            .collect();
+        let of = |s: &'static Shape| s.shown().iter().filter(move |o| o.role == role).map(move |o| slot(target, s, o));
+        let count = |s: &Shape| if role == Role::Dst { s.dsts } else { s.srcs };
+        let mut list: Vec<Slot> = of(shape).collect();
+        for other in others.iter().map(|s| table::shape(*s)).filter(|s| count(s) == count(shape)) {
+            for (slot, other) in list.iter_mut().zip(of(other)) {
+                slot.class = slot.class.or(other.class);
+                slot.bits = slot.bits.max(other.bits);
+                slot.read |= other.read;
+            }
+        }
         leak(list)
     };
     let (dsts, srcs) = (slots(Role::Dst), slots(Role::Src));
@@ -161,10 +157,6 @@ fn build(target: Target, op: Op) -> Option<OpInfo> {
         busy,
         mem_bytes: mem_bytes(op, shape),
     })
-}
-
-fn nth(shape: &Shape, role: Role, i: usize) -> Option<&'static Field> {
-    shape.operands.iter().filter(|o| o.role == role).nth(i).copied()
 }
 
 fn slot(target: Target, shape: &Shape, o: &Field) -> Slot {

@@ -42,7 +42,11 @@ impl Operand {
     }
 
     /// Largest value the field holds.
+    #[inline]
     pub fn max(&self) -> u64 {
+        if self.mask != 0 {
+            return self.mask;
+        }
         self.segs
             .iter()
             .map(|&(_, len, shift)| (u64::MAX >> (64 - u32::from(len).clamp(1, 64))) << shift)
@@ -186,9 +190,13 @@ pub(crate) struct Table {
     index: Index,
     /// The same for waves of 64 lanes where the target's own have 32.
     wide_index: OnceLock<Index>,
-    /// Mnemonics with the suffix of their encoding, one behind the other, and where each row's ends.
-    heads: String,
-    head_ends: Vec<u32>,
+    heads: OnceLock<Heads>,
+}
+
+/// Mnemonics with the suffix of their encoding, one behind the other, and where each row's ends: made when something is printed.
+struct Heads {
+    text: String,
+    ends: Vec<u32>,
 }
 
 fn u16_at(at: usize) -> u16 {
@@ -246,17 +254,18 @@ impl Table {
         }
         let narrow = TARGETS[target.min(TARGETS.len() - 1)].wave_size == 32;
         let index = Index::new(target, &rows, !narrow);
-        let (heads, head_ends, wide_index) = (String::new(), Vec::new(), OnceLock::new());
-        let mut table = Table { rows, by_op, start, index, wide_index, heads, head_ends };
-        for i in 0..table.rows.len() {
-            let row = table.rows[i];
+        Table { rows, by_op, start, index, wide_index: OnceLock::new(), heads: OnceLock::new() }
+    }
+
+    fn heads(&self, target: Target) -> Heads {
+        let (mut text, mut ends) = (String::new(), Vec::with_capacity(self.rows.len()));
+        for row in &self.rows {
             let (first, _) = row.mnemonic().split_once(" :: ").unwrap_or((row.mnemonic(), ""));
-            let suffix = table.suffix(&row, Target::of(target as u8));
-            table.heads.push_str(first);
-            table.heads.push_str(suffix);
-            table.head_ends.push(table.heads.len() as u32);
+            text.push_str(first);
+            text.push_str(self.suffix(row, target));
+            ends.push(text.len() as u32);
         }
-        table
+        Heads { text, ends }
     }
 
     /// The decode index for a wave size: masks of 64 lanes take pairs of registers.
@@ -270,10 +279,11 @@ impl Table {
 
     /// Mnemonic of a row as it is printed: of a pair, the first half's.
     #[inline]
-    pub fn head(&self, row: u16) -> &str {
+    pub fn head(&self, target: Target, row: u16) -> &str {
+        let Heads { text, ends } = self.heads.get_or_init(|| self.heads(target));
         let i = usize::from(row);
-        let start = i.checked_sub(1).and_then(|i| self.head_ends.get(i)).map_or(0, |e| *e as usize);
-        self.head_ends.get(i).and_then(|e| self.heads.get(start..*e as usize)).unwrap_or("?")
+        let start = i.checked_sub(1).and_then(|i| ends.get(i)).map_or(0, |e| *e as usize);
+        ends.get(i).and_then(|e| text.get(start..*e as usize)).unwrap_or("?")
     }
 
     /// True when the operation has a 32-bit vector encoding (`narrow`) or VOP3.

@@ -79,7 +79,7 @@ pub(crate) fn check(target: Target, row: &Row, inst: &Inst) -> Result<(), Encode
 
 impl Check<'_> {
     fn bad(&self, o: &Field, x: Operand, allowed: &'static str) -> EncodeError {
-        EncodeError::Operand { op: self.inst.op, operand: o.name, got: crate::encode::encoder::show(x), allowed }
+        EncodeError::Operand { op: self.inst.op, operand: o.name, got: x, allowed }
     }
 
     /// Operands with their fields. The parts of a listed image address are left out.

@@ -72,7 +72,7 @@ impl Raw {
     pub fn print(&self, out: &mut String) {
         let table = table::table(self.target());
         let s = self.shape();
-        out.push_str(table.head(self.row_index()));
+        out.push_str(table.head(self.target(), self.row_index()));
         let sign = |at| if s.packed { 0 } else { s.value(at, self.bits()) };
         let signs = Signs { neg: sign(At::Neg), abs: sign(At::Abs), sext: s.value(At::Sext, self.bits()) };
         let pair = s.at[At::VdstX as usize] != 255;

@@ -20,23 +20,28 @@ impl Pool {
         Pool { first, regs, words, bits: vec![0; regs * words], tenants: vec![Vec::new(); regs] }
     }
 
-    fn masks((s, e): Range) -> impl Iterator<Item = (usize, u64)> {
+    /// Calls `f` with the words that a range has positions in, and these as bits.
+    #[inline(always)]
+    fn masks((s, e): Range, mut f: impl FnMut(usize, u64)) {
         let (first, last) = (s as usize / 64, (e as usize - 1) / 64);
-        (first..=last).map(move |w| {
-            let mut m = u64::MAX;
-            if w == first {
-                m &= u64::MAX << (s % 64);
-            }
-            if w == last {
-                m &= u64::MAX >> (63 - (e - 1) % 64);
-            }
-            (w, m)
-        })
+        let (low, high) = (u64::MAX << (s % 64), u64::MAX >> (63 - (e - 1) % 64));
+        if first == last {
+            return f(first, low & high);
+        }
+        f(first, low);
+        for w in first + 1..last {
+            f(w, u64::MAX);
+        }
+        f(last, high);
     }
 
     fn free(&self, reg: usize, ranges: &[Range]) -> bool {
         let row = &self.bits[reg * self.words..][..self.words];
-        ranges.iter().all(|&r| Self::masks(r).all(|(w, m)| row[w] & m == 0))
+        let mut taken = 0;
+        for &r in ranges {
+            Self::masks(r, |w, m| taken |= row[w] & m);
+        }
+        taken == 0
     }
 
     /// True when the value fits at a register.
@@ -49,15 +54,25 @@ impl Pool {
     /// The places where a value fits, from the lowest on.
     fn places(&self, v: &Value) -> impl Iterator<Item = usize> {
         // Words of the bitmap, counted from that of the first register.
-        let dwords = v.ranges.iter().enumerate().flat_map(|(i, ranges)| ranges.iter().map(move |r| (i, *r)));
-        let masks: SmallVec<[(usize, u64); 16]> =
-            dwords.flat_map(|(i, r)| Self::masks(r).map(move |(w, m)| (i * self.words + w, m))).collect();
+        let mut masks: SmallVec<[(usize, u64); 32]> = SmallVec::new();
+        for (i, ranges) in v.ranges.iter().enumerate() {
+            for &r in ranges {
+                Self::masks(r, |w, m| masks.push((i * self.words + w, m)));
+            }
+        }
         let end = (self.regs + 1).saturating_sub(v.dwords as usize);
-        let free = move |at: &usize| {
-            let row = &self.bits[at * self.words..];
-            masks.iter().all(|(w, m)| row[*w] & m == 0)
-        };
-        (0..end).step_by(v.align as usize).filter(free)
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            while next < end {
+                let at = next;
+                next += v.align as usize;
+                let row = &self.bits[at * self.words..];
+                if masks.iter().all(|(w, m)| row[*w] & m == 0) {
+                    return Some(at);
+                }
+            }
+            None
+        })
     }
 
     /// The lowest place for a value.
@@ -94,7 +109,7 @@ impl Pool {
         for (i, ranges) in v.ranges.iter().enumerate() {
             let row = &mut self.bits[(at + i) * self.words..][..self.words];
             for &r in ranges {
-                Self::masks(r).for_each(|(w, m)| row[w] |= m);
+                Self::masks(r, |w, m| row[w] |= m);
             }
             self.tenants[at + i].push(id);
         }
@@ -104,7 +119,7 @@ impl Pool {
         for (i, ranges) in v.ranges.iter().enumerate() {
             let row = &mut self.bits[(at + i) * self.words..][..self.words];
             for &r in ranges {
-                Self::masks(r).for_each(|(w, m)| row[w] &= !m);
+                Self::masks(r, |w, m| row[w] &= !m);
             }
             self.tenants[at + i].retain(|t| *t != id);
         }

@@ -192,8 +192,8 @@ fn banks(f: &Function, values: &mut [Value]) {
         let mut at = 0;
         while let [a, b, ..] = &block.insts[at..] {
             at += 1;
-            let feeds = b.uses(f.target).any(|u| a.dsts.contains(&u)) || a.dsts == b.dsts;
-            if feeds || !pair::could_be(f.target, a, b) {
+            let feeds = || b.uses(f.target).any(|u| a.dsts.contains(&u)) || a.dsts == b.dsts;
+            if !pair::could_be(f.target, a, b) || feeds() {
                 continue;
             }
             // The second is taken: it is not the first of another pair.
