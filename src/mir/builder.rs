@@ -208,7 +208,12 @@ impl Builder {
     /// Appends an instruction.
     pub fn push(&mut self, inst: MInst) {
         let (stage, group, note) = (self.stage, self.group, self.note);
-        self.current().insts.push(MInst { stage, group, note, ..inst });
+        let insts = &mut self.current().insts;
+        if insts.len() == insts.capacity() {
+            // By more than twice as much: instructions are long, and so is moving them.
+            insts.reserve((3 * insts.len()).max(32));
+        }
+        insts.push(MInst { stage, group, note, ..inst });
     }
     /// What `body` appends to the current block, which it must not leave, taken out of it again.
     pub fn aside(&mut self, body: impl FnOnce(&mut Builder)) -> Vec<MInst> {

@@ -225,7 +225,7 @@ impl Liveness {
     /// Live ranges of every unit. Preloaded registers are live from position 0.
     pub fn ranges(&self, f: &Function) -> Vec<Ranges> {
         let n = self.units.count();
-        let mut ranges = vec![Ranges::new(); n];
+        let mut ranges: Vec<Ranges> = std::iter::repeat_with(Ranges::new).take(n).collect();
         let mut end_of: Vec<u32> = vec![0; n];
         let mut next = 2 * f.inst_count() as u32;
         for (b, block) in f.blocks.iter().enumerate().rev() {

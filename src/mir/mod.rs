@@ -355,8 +355,11 @@ impl Function {
         let mut out = SmallVec::new();
         let mut falls = b + 1 < self.blocks.len();
         out.extend(self.loops.iter().filter(|l| l.latch.0 as usize == b).map(|l| l.header.0 as usize));
-        // What branches has no results.
-        for inst in self.blocks[b].insts.iter().filter(|i| i.dsts.is_empty()) {
+        for inst in &self.blocks[b].insts {
+            // What branches has no results.
+            if !inst.dsts.is_empty() {
+                continue;
+            }
             for s in &inst.srcs {
                 if let Opnd::Block(t) = s {
                     out.push(t.0 as usize);

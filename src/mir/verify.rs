@@ -142,16 +142,18 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<Liveness, VerifyError>
 }
 
 fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
-    for o in inst.dsts.iter().chain(&inst.srcs) {
-        match *o {
-            Opnd::V(p) => {
-                let Some(info) = f.vregs.get(p.reg.0 as usize) else { return Err(Fault::NoRegister(p.reg.0)) };
-                if p.len == 0 || p.first + p.len > info.dwords {
-                    return Err(Fault::Part { part: p, dwords: info.dwords });
+    for list in [&inst.dsts[..], &inst.srcs[..]] {
+        for o in list {
+            match *o {
+                Opnd::V(p) => {
+                    let Some(info) = f.vregs.get(p.reg.0 as usize) else { return Err(Fault::NoRegister(p.reg.0)) };
+                    if p.len == 0 || p.first + p.len > info.dwords {
+                        return Err(Fault::Part { part: p, dwords: info.dwords });
+                    }
                 }
+                Opnd::Block(b) if b.0 as usize >= f.blocks.len() => return Err(Fault::NoBlock(b.0)),
+                _ => {}
             }
-            Opnd::Block(b) if b.0 as usize >= f.blocks.len() => return Err(Fault::NoBlock(b.0)),
-            _ => {}
         }
     }
     let op = match inst.code {
@@ -171,16 +173,18 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
             has: (inst.dsts.len(), inst.srcs.len()),
         });
     }
-    let srcs = inst.srcs.iter().zip(info.srcs);
     // Beside a scalar address a vector one is an offset.
-    let is_offset = info.pipe == Pipe::Vmem && srcs.clone().any(|(o, s)| s.name == "saddr" && *o != Opnd::Off);
-    let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
-    for (o, slot, is_dst) in dsts.chain(srcs.map(|(o, s)| (o, s, false))) {
-        let dwords = match is_offset && slot.name == "vaddr" {
-            true => 1,
-            false => operand_dwords(op, slot, &inst.mods),
-        };
-        check_operand(f, o, slot, dwords, is_dst)?;
+    let is_scalar = || inst.srcs.iter().zip(info.srcs).any(|(o, s)| s.name == "saddr" && *o != Opnd::Off);
+    let is_offset = info.pipe == Pipe::Vmem && is_scalar();
+    for (list, slots, is_dst) in [(&inst.dsts[..], info.dsts, true), (&inst.srcs[..], info.srcs, false)] {
+        for (i, o) in list.iter().enumerate() {
+            let slot = &slots[i];
+            let dwords = match is_offset && slot.name == "vaddr" {
+                true => 1,
+                false => operand_dwords(op, slot, &inst.mods),
+            };
+            check_operand(f, o, slot, dwords, is_dst)?;
+        }
     }
     Ok(())
 }

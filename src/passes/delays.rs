@@ -40,13 +40,23 @@ pub fn delays(f: &mut Function, waves: u32) {
         if !goes_on {
             state.clock += LONG;
         }
-        let old = std::mem::take(&mut f.blocks[b].insts);
-        let mut out = Hinted { insts: Vec::with_capacity(old.len() + old.len() / 8), last: None };
-        for inst in old {
-            let hint = state.pass(f.target, &inst);
-            out.push(inst, hint);
+        let insts = &mut f.blocks[b].insts;
+        let mut hints = Hints::default();
+        for (i, inst) in insts.iter().enumerate() {
+            hints.push(i, state.pass(f.target, inst));
         }
-        f.blocks[b].insts = out.insts;
+        if hints.0.is_empty() {
+            continue;
+        }
+        let old = std::mem::take(insts);
+        insts.reserve_exact(old.len() + hints.0.len());
+        let mut hints = hints.0.into_iter().peekable();
+        for (i, inst) in old.into_iter().enumerate() {
+            if let Some((_, said)) = hints.next_if(|(at, _)| *at == i) {
+                insts.push(MInst::new(op::S_DELAY_ALU, &[], &[said.immediate().into()]));
+            }
+            insts.push(inst);
+        }
     }
 }
 
@@ -62,29 +72,23 @@ fn only_from_above(f: &Function) -> Vec<bool> {
     from.into_iter().map(|(n, above)| n == 1 && above).collect()
 }
 
-/// Instructions of a block, with hints between them.
-struct Hinted {
-    insts: Vec<MInst>,
-    /// The last hint, if it has room for another one: where it stands, and what it says.
-    last: Option<(usize, AluDelays)>,
-}
+/// Hints of a block: in front of which instruction each stands, and what it says.
+#[derive(Default)]
+struct Hints(Vec<(usize, AluDelays)>);
 
-impl Hinted {
-    fn push(&mut self, inst: MInst, hint: AluDelay) {
-        let hint_of = |d: AluDelays| MInst::new(op::S_DELAY_ALU, &[], &[d.immediate().into()]);
-        if hint != AluDelay::Nothing {
-            // its first instruction stands right behind it
-            let near = self.last.take().filter(|(at, _)| self.insts.len() - at - 1 <= usize::from(ALU_DELAY_SKIP));
-            if let Some((at, said)) = near {
-                let skip = (self.insts.len() - at - 1) as u8;
-                self.insts[at] = hint_of(AluDelays { skip, second: hint, ..said });
-            } else {
-                let said = AluDelays { first: hint, ..AluDelays::default() };
-                self.last = Some((self.insts.len(), said));
-                self.insts.push(hint_of(said));
-            }
+impl Hints {
+    /// A hint for instruction `i`.
+    fn push(&mut self, i: usize, hint: AluDelay) {
+        if hint == AluDelay::Nothing {
+            return;
         }
-        self.insts.push(inst);
+        match self.0.last_mut() {
+            // It has room for another one, and its first instruction stands right behind it.
+            Some((at, said)) if said.second == AluDelay::Nothing && i - *at <= usize::from(ALU_DELAY_SKIP) => {
+                (said.skip, said.second) = ((i - *at) as u8, hint);
+            }
+            _ => self.0.push((i, AluDelays { first: hint, ..AluDelays::default() })),
+        }
     }
 }
 

@@ -570,7 +570,8 @@ impl Renamer<'_> {
                 values.insert(stage, value);
             }
         }
-        out.reserve(order.len());
+        // Branches come behind it.
+        out.reserve(order.len() + 4);
         for i in order {
             let stage = body.stages[i];
             let copy = (n - i64::from(stage)).rem_euclid(i64::from(self.copies)) as u32;

@@ -189,10 +189,11 @@ pub(super) fn touches(f: &Function, insts: &[MInst], order: &[usize]) -> Vec<Tou
     touches
 }
 
-#[derive(Clone, Default)]
+/// Numbers of instructions.
+#[derive(Default)]
 struct Access {
-    writer: Option<usize>,
-    readers: SmallVec<[usize; 4]>,
+    writer: Option<u32>,
+    readers: SmallVec<[u32; 4]>,
 }
 
 /// Who touched each place of a block last. Dwords of virtual registers, which are most places, have a table that serves
@@ -207,7 +208,7 @@ struct Places {
 
 impl Places {
     fn new(units: &Units) -> Places {
-        let dwords = vec![Access::default(); units.count()];
+        let dwords = std::iter::repeat_with(Access::default).take(units.count()).collect();
         Places { units: units.clone(), dwords, used: Vec::new(), others: FxHashMap::default() }
     }
 
@@ -228,13 +229,17 @@ impl Places {
     }
 }
 
+/// Of so many instructions none.
+fn no_edges(n: usize) -> Vec<SmallVec<[(usize, u32); 4]>> {
+    std::iter::repeat_with(SmallVec::new).take(n).collect()
+}
+
 impl Graph {
     /// The graph of dependences and of these other pairs; `None` where they form a circle.
     fn of(f: &Function, insts: &[MInst], stated: &[(usize, usize)], places: &mut Places) -> Option<Graph> {
         places.clear();
         let n = insts.len();
-        let mut g =
-            Graph { out: vec![SmallVec::new(); n], incoming: vec![0; n], order: Vec::new(), height: vec![0; n] };
+        let mut g = Graph { out: no_edges(n), incoming: vec![0; n], order: Vec::new(), height: vec![0; n] };
         let named = Named::of(f, insts, |i| i.space);
         let mut a = Accesses::default();
         let mut before: Vec<(usize, u32)> = Vec::new();
@@ -243,18 +248,23 @@ impl Graph {
             a.fill(f, inst, inst.space, &named);
             for p in &a.reads {
                 let a = places.at(*p);
-                if let Some(w) = a.writer {
+                if let Some(w) = a.writer.map(|w| w as usize) {
                     before.push((w, latency(f, &insts[w], *p)));
                 }
-                a.readers.push(i);
+                a.readers.push(i as u32);
             }
             for p in &a.writes {
                 let a = places.at(*p);
                 if let Some(w) = a.writer {
-                    before.push((w, 1));
+                    before.push((w as usize, 1));
                 }
-                before.extend(a.readers.iter().filter(|r| **r != i).map(|r| (*r, 0)));
-                *a = Access { writer: Some(i), readers: SmallVec::new() };
+                for r in a.readers.iter().map(|r| *r as usize) {
+                    if r != i {
+                        before.push((r, 0));
+                    }
+                }
+                a.writer = Some(i as u32);
+                a.readers.clear();
             }
             if inst.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR)) {
                 before.extend((0..i).map(|k| (k, 0)));

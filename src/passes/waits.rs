@@ -125,6 +125,11 @@ impl State {
         for (list, is_filled) in [(&inst.srcs[..], false), (&inst.dsts[..], true)] {
             for o in list {
                 let Opnd::P(regs) = *o else { continue };
+                let all = usize::from(regs.first.0)..usize::from(regs.first.0) + usize::from(regs.dwords);
+                // Most registers wait for nothing.
+                if self.pending[all].iter().all(|p| *p == 0) {
+                    continue;
+                }
                 for r in regs.first.0..regs.first.0 + u16::from(regs.dwords) {
                     touch(Reg(r), is_filled);
                 }
