@@ -25,6 +25,8 @@ pub struct LaunchOptions {
     pub stack: u32,
     /// Run on the calling thread only.
     pub single_thread: bool,
+    /// Workgroups that a thread runs at once, at most: those that wait for each other take turns. As many as fit into memory where it says nothing.
+    pub resident: Option<usize>,
     /// Clocks of the device (s_memtime, s_memrealtime, SHADER_CYCLES and their like) run in real time at 100 MHz; without
     /// it they count the wave's instructions, the same on every run.
     pub real_time: bool,
@@ -44,6 +46,7 @@ impl Default for LaunchOptions {
             dynamic_lds: 0,
             stack: 1 << 15,
             single_thread: false,
+            resident: None,
             real_time: false,
             services: Services::default(),
             without: None,

@@ -7,7 +7,7 @@
 //! such a loop ([`spin`](super::spin)) ends its turn. A thread whose workgroups all do nothing else starts more of them, twice as
 //! many each time, and goes on with so many until the launch ends. So does, until a workgroup ends, a thread
 //! that works for long without finishing one, since not every loop that waits looks like one. How many may run at once is
-//! bounded by the memory for their registers ([`RESIDENT_BYTES`]), as it is on hardware.
+//! bounded by the memory for their registers ([`RESIDENT_BYTES`]), as it is on hardware, or by what a launch asks for.
 
 use super::dispatch::{Launch, SLICE};
 use super::exec::barrier;
@@ -171,7 +171,9 @@ impl Launch<'_> {
                         help();
                     }
                 }
-                room.after(work, waiting, before, &running);
+                let fit = running.first().map_or(1, |group| RESIDENT_BYTES / group.bytes());
+                let most = self.options.resident.unwrap_or(fit).max(1);
+                room.after(work, waiting, before, (running.len(), most));
             }
             running.iter_mut().chain(&mut idle).for_each(|g| g.release(self));
         };
@@ -374,18 +376,18 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Each of so many workgroups had a turn, with so much work, and those that still run only waited or did not.
-    fn after(&mut self, work: u64, waiting: bool, before: usize, running: &[Group]) {
+    /// Each of so many workgroups had a turn, with so much work, and those that still run only waited or did not: so many, of so many that may.
+    fn after(&mut self, work: u64, waiting: bool, before: usize, (running, most): (usize, usize)) {
         self.work += work;
         self.waited = if waiting { self.waited + work } else { 0 };
-        let ended = running.len() < before;
+        let ended = running < before;
         self.found |= self.waited > WAITING * before as u64;
         if ended && !self.found {
             self.groups = 1;
         }
         let longer = self.waited > WAITING * before as u64 || self.work > PATIENCE;
-        if let (true, false, Some(group)) = (longer, ended, running.first()) {
-            self.groups = self.groups.max((2 * before).min((RESIDENT_BYTES / group.bytes()).max(1)));
+        if longer && !ended {
+            self.groups = self.groups.max((2 * before).min(most));
         }
         if ended || longer {
             (self.work, self.waited) = (0, 0);

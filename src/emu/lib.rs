@@ -53,7 +53,7 @@ mod operand;
 mod program;
 pub mod queue;
 mod sem;
-mod spin;
+pub mod spin;
 mod strict;
 pub mod text;
 mod uop;

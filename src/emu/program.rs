@@ -107,7 +107,7 @@ impl Program {
                 let target = p.ops[i].src[1].value;
                 let target = p.code.index_of(target);
                 p.ops[i].imm = target.map_or(flow::NOWHERE, |t| t as i64);
-                if target.is_some_and(|t| t <= i && spin::waits(m.target, lanes, &p.code.raws[t..=i])) {
+                if target.is_some_and(|t| t <= i && spin::leaves(m.target, lanes, &p.code.raws[t..=i]).is_some()) {
                     p.ops[i].access.flags |= WAITS;
                 }
             }

@@ -479,11 +479,9 @@ impl<'a> Recorder<'a> {
         r.waits = r.waits.filter(|l| (l.first..=l.last).contains(&step.index));
         if self.instrs[instr as usize].sees_others && r.waits.is_none() {
             let (target, lanes) = (self.target, self.lanes);
-            let decoded = |n: usize| {
-                let (address, raw) = step.instruction(n)?;
-                Some((address, Instr::decoded(target, raw, lanes)?))
-            };
-            r.waits = *self.wait_loops.entry(step.index).or_insert_with(|| waiting::wait_loop(step.index, decoded));
+            let code = |n: usize| step.instruction(n).map(|(address, raw)| (address, *raw));
+            let found = || waiting::wait_loop(target, lanes, step.index, code);
+            r.waits = *self.wait_loops.entry(step.index).or_insert_with(found);
         }
         r.waits
     }

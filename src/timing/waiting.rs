@@ -1,8 +1,7 @@
 //! Workgroups that wait for what others publish.
 //!
 //! A workgroup waits in a loop that does nothing but load what other workgroups may store, past the caches that they do not share, until
-//! it holds what is waited for. Such a loop is known by its code (`wait_loop`): it stores nothing, meets nobody, where it looks does not
-//! change from round to round, and what it finds decides when it ends. Workgroups are recorded apart from each other, so nothing would ever
+//! it holds what is waited for. Such a loop is known by its code ([`spin`]). Workgroups are recorded apart from each other, so nothing would ever
 //! be found: a recorder takes one round of such a loop and goes on behind it, as if it had been found at once. What was waited for
 //! is data like any other that was loaded: where a kernel goes by it, it goes by what memory holds.
 //!
@@ -20,11 +19,11 @@
 //! the slowest. What waiting costs the launch is what it takes longer than without (`delay`).
 
 use crate::chip::Chip;
-use crate::instr::{Instr, Unit};
 use crate::launch::ModelError;
 use crate::record::{Level, Trace};
 use crate::stall::{Issued, Stall};
-use barewave_isa::Reg;
+use barewave_emu::spin;
+use barewave_isa::{Raw, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,92 +39,27 @@ pub(crate) struct WaitLoop {
     pub to: usize,
 }
 
-/// Instructions that such a loop has at most.
-const LONGEST: usize = 64;
-/// Bytes of a branch.
-const BRANCH: u64 = 4;
-
-/// The loop in which a wave waits by this load, if it is in one; `code` tells address and meaning of the program's instructions.
-pub(crate) fn wait_loop(load: usize, code: impl Fn(usize) -> Option<(u64, Instr)>) -> Option<WaitLoop> {
+/// The loop in which a wave waits by this load, if it is in one; `code` tells address and bytes of the program's instructions.
+pub(crate) fn wait_loop(
+    target: Target,
+    lanes: u32,
+    load: usize,
+    code: impl Fn(usize) -> Option<(u64, Raw)>,
+) -> Option<WaitLoop> {
+    let to = |(address, raw): (u64, Raw)| raw.branch_target(address as usize).and_then(|to| u64::try_from(to).ok());
     let (at, _) = code(load)?;
-    let target = |address: u64, i: &Instr| Some(address.wrapping_add(BRANCH).wrapping_add_signed(i.jump?));
-    let mut back = None;
-    for n in load + 1..load + LONGEST {
-        let (address, i) = code(n)?;
-        if i.name.starts_with("s_endpgm") {
-            return None;
-        }
-        if let Some(to) = target(address, &i).filter(|to| *to <= at) {
-            back = Some((n, to));
-            break;
-        }
+    let last = (load + 1..load + spin::LONGEST).find(|n| code(*n).and_then(to).is_some_and(|to| to <= at))?;
+    let head = code(last).and_then(to)?;
+    let first = (load.saturating_sub(spin::LONGEST)..=load).rev().find(|n| code(*n).is_some_and(|c| c.0 == head))?;
+    let body: Vec<Option<Raw>> = (first..=last).map(|n| code(n).map(|c| c.1)).collect();
+    let leaves = first + spin::leaves(target, lanes as usize, &body)?;
+    if leaves == last {
+        return Some(WaitLoop { first, last, leaves, to: last + 1 });
     }
-    let (last, to) = back?;
-    let first = (load.saturating_sub(LONGEST)..=load).rev().find(|n| code(*n).is_some_and(|c| c.0 == to))?;
-    let body: Vec<(u64, Instr)> = (first..=last).map(&code).collect::<Option<_>>()?;
-    if body.iter().any(|(_, i)| i.store && !i.sees_others || i.meeting.is_some() || i.unit == Unit::Lds) {
-        return None;
-    }
-    let told = told(&body, FxHashSet::default());
-    let carried = told_too(&body, &told);
-    let memory = |i: &Instr| matches!(i.unit, Unit::Vmem | Unit::Smem);
-    // Elsewhere in the next round, or another value for an atomic: that is progress.
-    let moves_on = |i: &Instr| {
-        let asks: &[u16] = if i.atomic { &i.reads } else { &i.places };
-        memory(i) && asks.iter().any(|r| carried.contains(r) && !is_mask(*r))
-    };
-    if body.iter().any(|(_, i)| moves_on(i)) {
-        return None;
-    }
-    let (end, inside) = (body.last()?.0, |to: u64| (body[0].0..=body[body.len() - 1].0).contains(&to));
-    let decides = |i: &Instr| i.reads.iter().any(|r| told.contains(r));
-    let (_, branch) = body.last()?;
-    if !branch.reads.is_empty() {
-        return decides(branch).then_some(WaitLoop { first, last, leaves: last, to: last + 1 });
-    }
-    // It goes round until a branch leads out of it.
-    let out = |(n, (address, i)): (usize, &(u64, Instr))| {
-        let to = target(*address, i).filter(|to| !inside(*to) && decides(i))?;
-        Some((first + n, to))
-    };
-    let (leaves, to) = body.iter().enumerate().find_map(out)?;
-    let to = match to > end {
-        true => (last + 1..last + 1 + 4 * LONGEST).find(|n| code(*n).is_some_and(|c| c.0 == to))?,
-        false => (first.saturating_sub(4 * LONGEST)..first).find(|n| code(*n).is_some_and(|c| c.0 == to))?,
-    };
-    Some(WaitLoop { first, last, leaves, to })
-}
-
-fn is_mask(r: u16) -> bool {
-    matches!(Reg(r), Reg::EXEC_LO | Reg::EXEC_HI)
-}
-
-/// Registers made of what loads of a loop's body find that others store, and of these registers. Active lanes only say for whom vector
-/// instructions work.
-fn told(body: &[(u64, Instr)], mut told: FxHashSet<u16>) -> FxHashSet<u16> {
-    loop {
-        let before = told.len();
-        for (_, i) in body {
-            let by_mask = |r: &u16| !is_mask(*r) || matches!(i.unit, Unit::Salu | Unit::Branch);
-            if i.sees_others || i.reads.iter().any(|r| told.contains(r) && by_mask(r)) {
-                told.extend(&i.writes);
-            }
-        }
-        if told.len() == before {
-            return told;
-        }
-    }
-}
-
-/// With these, registers that are not the same in the next round: read before they are written.
-fn told_too(body: &[(u64, Instr)], already: &FxHashSet<u16>) -> FxHashSet<u16> {
-    let all: FxHashSet<u16> = body.iter().flat_map(|(_, i)| i.writes.iter().copied()).collect();
-    let (mut written, mut carried) = (FxHashSet::default(), already.clone());
-    for (_, i) in body {
-        carried.extend(i.reads.iter().filter(|r| all.contains(r) && !written.contains(*r)));
-        written.extend(i.writes.iter().copied());
-    }
-    told(body, carried)
+    let out = code(leaves).and_then(to)?;
+    let mut near = (first.saturating_sub(4 * spin::LONGEST)..last + 4 * spin::LONGEST)
+        .filter(|n| code(*n).is_some_and(|c| c.0 == out));
+    Some(WaitLoop { first, last, leaves, to: near.next()? })
 }
 
 /// The level at which all workgroups of the device see the same.
@@ -487,21 +421,18 @@ pub(crate) fn check(all: &[Meetings], at_once: usize) -> Result<(), ModelError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barewave_isa::{Mode, Target, parse};
+    use crate::instr::Instr;
+    use barewave_isa::{Mode, parse};
 
     /// The loop around the first load that others' stores may answer.
     fn found(target: Target, texts: &[&str]) -> Option<WaitLoop> {
         let mode = Mode::of(target);
-        let mut address = 0;
-        let mut code: Vec<(u64, Instr)> = Vec::new();
-        for text in texts {
-            let inst = parse(target, mode, text).unwrap_or_else(|e| panic!("{text}: {e:?}")).inst();
-            code.push((address, Instr::new(target, &inst, target.info().wave_size).unwrap()));
-            // Branches are four bytes; how long others are does not matter, as long as the jumps fit.
-            address += 4;
-        }
-        let load = code.iter().position(|(_, i)| i.sees_others)?;
-        wait_loop(load, |n| code.get(n).cloned())
+        // How long instructions are does not matter, as long as the jumps fit: branches are four bytes.
+        let code: Vec<(u64, Raw)> =
+            (0u64..).zip(texts).map(|(n, text)| (4 * n, parse(target, mode, text).unwrap())).collect();
+        let lanes = target.info().wave_size;
+        let load = code.iter().position(|(_, raw)| Instr::decoded(target, raw, lanes).unwrap().sees_others)?;
+        wait_loop(target, lanes, load, |n| code.get(n).copied())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use barewave_isa::Regs;
 
 /// A set of registers, a bit each.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct RegSet(Vec<u64>);
 
 impl RegSet {
@@ -24,6 +24,21 @@ impl RegSet {
             }
             self.0[word] |= bits;
         }
+    }
+
+    /// Takes the registers of a run away.
+    pub fn remove(&mut self, regs: Regs) {
+        for (word, bits) in RegSet::words(regs).filter(|(word, _)| *word < self.0.len()).collect::<Vec<_>>() {
+            self.0[word] &= !bits;
+        }
+    }
+
+    /// Adds those of another set; whether some were new.
+    pub fn join(&mut self, other: &RegSet) -> bool {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        let news =
+            self.0.iter_mut().zip(&other.0).map(|(own, bits)| (*own | bits) != std::mem::replace(own, *own | bits));
+        news.fold(false, |any, new| any | new)
     }
 
     /// Forgets all.
