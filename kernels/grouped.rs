@@ -6,7 +6,9 @@
 //! channels of several points in registers. What it has of a group meets in LDS: the sums, and the squares of differences from
 //! the mean that they give.
 //!
-//! Where a workgroup holds a band of all points that is all, and memory is read once. Else the first of two kernels leaves the mean and
+//! Where a workgroup holds a band of all points that is all, and memory is read once. So it is where workgroups that hold one together tell each other
+//! the mean and the sum of squares of each group of their pieces, if that is estimated to be quicker ([`Exchange`]): who misses a piece's for long computes them
+//! itself, by the same loop, and then loads its own again. Else the first of two kernels leaves the mean and
 //! the sum of squares of each group of each piece in the step's workspace, and each workgroup of the second puts together those of its groups
 //! while its elements come, by the formula of Chan, Golub and LeVeque (1979), as [`pieces`](super::pieces) does. Both go through so many images
 //! at a time as a cache before memory keeps until they are read again, where there are more.
@@ -18,6 +20,7 @@ use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::lines::{Shape, part_offset};
+use super::published::Exchange;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Number, Writer, epilogue, expr, lanes};
 use crate::graph::view::View;
@@ -99,6 +102,8 @@ enum Stage {
     Find,
     /// Puts these together and gives results.
     Write,
+    /// All, where workgroups tell each other what they have found.
+    Together,
 }
 
 /// Where a workitem is.
@@ -112,6 +117,8 @@ struct Place {
     own: Part,
     channel: Part,
     point: Part,
+    /// The point's number in its piece.
+    row: Part,
     /// Lanes that have points; none where all have.
     busy: Option<Part>,
     /// Of these, those that have a point in each turn; none where all have.
@@ -209,10 +216,12 @@ impl Grouped {
 
     /// The kernels.
     pub fn lower(&self, cx: &Cx, epsilon: f64, center: bool) -> Res<Vec<Kernel>> {
-        if self.plan.pieces == 1 {
-            return Ok(vec![self.kernel(cx, Stage::Whole, epsilon, center)?]);
-        }
-        Ok(vec![self.kernel(cx, Stage::Find, epsilon, center)?, self.kernel(cx, Stage::Write, epsilon, center)?])
+        let stages = match self.plan.pieces {
+            1 => &[Stage::Whole][..],
+            _ if self.plan.together => &[Stage::Together],
+            _ => &[Stage::Find, Stage::Write],
+        };
+        stages.iter().map(|stage| self.kernel(cx, *stage, epsilon, center)).collect()
     }
 
     /// Points of a piece.
@@ -228,34 +237,57 @@ impl Grouped {
         for (arg, ..) in &accesses {
             w.buffer(cx, *arg)?;
         }
-        let left = (stage != Stage::Whole).then(|| w.workspace(self.bytes()));
+        let left = matches!(stage, Stage::Find | Stage::Write).then(|| w.workspace(self.bytes()));
         let done = w.b.label();
-        let place = self.begin(&mut w, cx, done);
+        let mut place = self.begin(&mut w, cx, done);
+        let exchange = (stage == Stage::Together).then(|| self.exchange(&mut w, &place));
+        let opened = exchange.as_ref().map(|exchange| exchange.open(&mut w));
+        if let Some((_, piece)) = opened {
+            place.piece = piece;
+        }
+        self.enter(&mut w, &mut place);
         let walked: Vec<Walked> = accesses.into_iter().map(|a| self.walked(&mut w, &place, a)).collect();
         let mut held = Vec::new();
         for turn in 0..self.plan.turns {
             let list = self.load(&mut w, cx, &walked[0], &place, turn)?;
             held.push(list.into_iter().map(|x| x.whole(&mut w.b)).collect::<Vec<Part>>());
         }
-        let [means, factors] = match (stage, left) {
-            (Stage::Write, Some(left)) => {
-                let [mean, variance] = self.join(&mut w, &place, left, center)?;
-                let variance = Float(Type::F32).plus(&mut w.b, variance, epsilon);
-                let factor = Float(Type::F32).reciprocal_root(&mut w.b, variance);
+        let float = Float(Type::F32);
+        let mut own = (None, None);
+        if stage != Stage::Write {
+            let (means, found) = self.find(&mut w, &place, &held, center)?;
+            own = (means, Some(found));
+        }
+        let [means, factors] = match (own, left, &exchange) {
+            ((_, Some(found)), Some(left), _) => {
+                self.leave(&mut w, &place, left, found);
+                [None, None]
+            }
+            ((means, Some([_, squares])), None, None) => {
+                let scale = float.constant(&mut w.b, 1.0 / (self.points as f64 * f64::from(self.each)));
+                let factor = float.inverse_deviation(&mut w.b, squares, scale, epsilon);
+                [means, Some(self.spread(&mut w, &place, factor, 1))]
+            }
+            ((_, found), left, exchange) => {
+                let pieces = match (left, exchange, opened, found) {
+                    (Some(left), ..) => self.left_by_all(&mut w, &place, left),
+                    (_, Some(exchange), Some((head, _)), Some(found)) => {
+                        let told = self.told_by_all(&mut w, &place, exchange, found)?;
+                        exchange.close(&mut w, head)?;
+                        told
+                    }
+                    _ => return Err(Reason::Malformed("pieces that nobody leaves")),
+                };
+                let [mean, variance] = self.join(&mut w, &place, pieces, center)?;
+                let variance = float.plus(&mut w.b, variance, epsilon);
+                let factor = float.reciprocal_root(&mut w.b, variance);
                 [center.then(|| self.spread(&mut w, &place, mean, 0)), Some(self.spread(&mut w, &place, factor, 1))]
             }
-            (_, left) => {
-                let (means, [mean, squares]) = self.find(&mut w, &place, &held, center)?;
-                if let Some(left) = left {
-                    self.leave(&mut w, &place, left, [mean, squares]);
-                    [None, None]
-                } else {
-                    let scale = Float(Type::F32).constant(&mut w.b, 1.0 / (self.points as f64 * f64::from(self.each)));
-                    let factor = Float(Type::F32).inverse_deviation(&mut w.b, squares, scale, epsilon);
-                    [means, Some(self.spread(&mut w, &place, factor, 1))]
-                }
-            }
         };
+        // All waves have met since they found what they need.
+        if let Some(exchange) = &exchange {
+            exchange.leave(&mut w);
+        }
         if let Some(factors) = factors {
             self.write(&mut w, cx, &place, &walked, &held, means.as_deref(), &factors)?;
         }
@@ -266,7 +298,8 @@ impl Grouped {
         let (p, rounds) = (&self.plan, self.sections());
         let grid = [p.images * p.pieces * p.bands, 1, 1];
         let flops = 4 * cx.step.output.view.len() as u64 / u64::from(rounds);
-        Ok(Kernel { workspace, rounds, ..w.finish(grid, flops) })
+        let counters = exchange.map_or(0, |_| Exchange::bytes(self.told(), cx.target.info().wave_size) as usize);
+        Ok(Kernel { workspace, counters, rounds, ..w.finish(grid, flops) })
     }
 
     /// Groups of a band.
@@ -288,8 +321,16 @@ impl Grouped {
     fn begin(&self, w: &mut Writer, cx: &Cx, done: BlockId) -> Place {
         let p = &self.plan;
         let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let (rest, band) = w.b.divmod(group, p.bands);
-        let (mut image, piece) = w.b.divmod(rest, p.pieces);
+        // Those that wait for each other have consecutive numbers.
+        let (mut image, piece, band) = if p.together {
+            let (rest, piece) = w.b.divmod(group, p.pieces);
+            let (image, band) = w.b.divmod(rest, p.bands);
+            (image, piece, band)
+        } else {
+            let (rest, band) = w.b.divmod(group, p.bands);
+            let (image, piece) = w.b.divmod(rest, p.pieces);
+            (image, piece, band)
+        };
         if self.sections() > 1 {
             let section = w.number(Number::Round);
             image = w.b.mad(section, p.images, image);
@@ -303,17 +344,8 @@ impl Grouped {
         let (row, column) = w.b.divmod(item, across);
         let own = w.b.mul(column, p.width);
         let channel = w.b.mad(band, p.band, own);
-        let point = w.b.mad(piece, self.of_piece(), row);
         let busy = (across * p.abreast < p.workgroup)
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[p.abreast.into(), row.into()]));
-        // The last piece's points end in a turn, or before others.
-        let rest = self.points as u32 - (p.pieces - 1) * self.of_piece();
-        let inside = (0..p.turns).map(|turn| {
-            let limit = (self.points as u32).saturating_sub(turn * p.abreast);
-            let open = (turn + 1) * p.abreast > rest;
-            open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), point.into()]))
-        });
-        let inside = inside.collect();
         let members = p.members(self.of_band(), w.b.wave_size());
         let team = w.b.shr(item, members.trailing_zeros());
         let member = w.b.and(item, members - 1);
@@ -328,9 +360,10 @@ impl Grouped {
             band,
             own,
             channel,
-            point,
+            row,
+            point: row,
             busy,
-            inside,
+            inside: Vec::new(),
             members,
             team,
             group: own_group,
@@ -338,6 +371,20 @@ impl Grouped {
             elements,
             found,
         }
+    }
+
+    /// Comes to the first of the workitem's points of the piece.
+    fn enter(&self, w: &mut Writer, place: &mut Place) {
+        let p = &self.plan;
+        let point = w.b.mad(place.piece, self.of_piece(), place.row);
+        // The last piece's points end in a turn, or before others.
+        let rest = self.points as u32 - (p.pieces - 1) * self.of_piece();
+        let inside = (0..p.turns).map(|turn| {
+            let limit = (self.points as u32).saturating_sub(turn * p.abreast);
+            let open = (turn + 1) * p.abreast > rest;
+            open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), point.into()]))
+        });
+        (place.point, place.inside) = (point, inside.collect());
     }
 
     /// Prepares an access.
@@ -546,9 +593,7 @@ impl Grouped {
     fn leave(&self, w: &mut Writer, place: &Place, left: Buffer, found: [Part; 2]) {
         let at = self.left(w, place);
         let at = w.b.mad(place.piece, LEFT as u32, at);
-        let first = w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), place.member.into()]);
-        let there = w.b.op(Gen::CmpGt.of(Type::U32), &[self.of_band().into(), place.team.into()]);
-        let mask = w.b.mask_and(first, there);
+        let mask = self.speaks(w, place);
         let at = w.b.guard(mask, at);
         let data = w.b.v(2);
         (0u8..2).zip(found).for_each(|(i, x)| w.b.copy_into(data.dword(i), x));
@@ -563,19 +608,76 @@ impl Grouped {
         w.b.mul(groups, p.pieces * LEFT as u32)
     }
 
-    /// Mean and variance of the team's group, of what all pieces have left.
-    fn join(&self, w: &mut Writer, place: &Place, left: Buffer, center: bool) -> Res<[Part; 2]> {
+    /// Teams of workgroups that tell each other what they have found, members of each, and groups of which they do.
+    fn told(&self) -> [u32; 3] {
+        let p = &self.plan;
+        [self.outer as u32 * p.bands, p.pieces, self.of_band()]
+    }
+
+    /// All pieces of a band are a team.
+    fn exchange(&self, w: &mut Writer, place: &Place) -> Exchange {
+        let team = w.b.mad(place.image, self.plan.bands, place.band);
+        Exchange::new(w, self.told(), [team, place.piece])
+    }
+
+    /// What every so many pieces of the team's group have left, from the member's on; nothing in lanes of the mask.
+    fn left_by_all(&self, w: &mut Writer, place: &Place, left: Buffer) -> Vec<[Part; 2]> {
+        let at = self.left(w, place);
+        let at = w.b.mad(place.member, LEFT as u32, at);
+        let each = (0..self.plan.pieces).step_by(place.members as usize).map(|ahead| {
+            let at = self.there(w, place, ahead).map_or(at, |mask| w.b.guard(mask, at));
+            let both = w.b.load(left, 2, at, 0u32, ahead * LEFT as u32);
+            [both.dword(0), both.dword(1)]
+        });
+        each.collect()
+    }
+
+    /// The same of what workgroups tell each other, the own one what it has found.
+    fn told_by_all(&self, w: &mut Writer, place: &Place, exchange: &Exchange, found: [Part; 2]) -> Res<Vec<[Part; 2]>> {
+        let row = exchange.row(w, place.group);
+        let mask = self.speaks(w, place);
+        exchange.publish(w, row, found, mask);
+        let teams = self.plan.workgroup / place.members;
+        let has_group = (teams > self.of_band()).then(|| self.has_group(w, place));
+        let each = (0..self.plan.pieces).step_by(place.members as usize).map(|ahead| {
+            let number = if ahead > 0 { w.b.add(place.member, ahead) } else { place.member };
+            let there = self.there(w, place, ahead);
+            let needed = match (there, has_group) {
+                (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
+                (x, y) => x.or(y),
+            };
+            exchange.find(w, row, number, needed)
+        });
+        each.collect()
+    }
+
+    /// Lanes that put together a piece so far behind their member's number; none where all do.
+    fn there(&self, w: &mut Writer, place: &Place, ahead: u32) -> Option<Part> {
+        let pieces = self.plan.pieces;
+        (ahead + place.members > pieces)
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(pieces - ahead).into(), place.member.into()]))
+    }
+
+    /// The first lane of each team that has a group.
+    fn speaks(&self, w: &mut Writer, place: &Place) -> Part {
+        let first = w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), place.member.into()]);
+        let there = self.has_group(w, place);
+        w.b.mask_and(first, there)
+    }
+
+    /// The lanes of teams that have a group.
+    fn has_group(&self, w: &mut Writer, place: &Place) -> Part {
+        w.b.op(Gen::CmpGt.of(Type::U32), &[self.of_band().into(), place.team.into()])
+    }
+
+    /// Mean and variance of the team's group, of what its members have of all pieces.
+    fn join(&self, w: &mut Writer, place: &Place, found: Vec<[Part; 2]>, center: bool) -> Res<[Part; 2]> {
         let (p, float) = (&self.plan, Float(Type::F32));
         let all = self.points as f64;
         let rest = self.points as u32 - (p.pieces - 1) * self.of_piece();
-        let at = self.left(w, place);
-        let at = w.b.mad(place.member, LEFT as u32, at);
         let mut pieces = Vec::new();
-        for ahead in (0..p.pieces).step_by(place.members as usize) {
-            let inside = (ahead + place.members > p.pieces)
-                .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(p.pieces - ahead).into(), place.member.into()]));
-            let at = inside.map_or(at, |mask| w.b.guard(mask, at));
-            let both = w.b.load(left, 2, at, 0u32, ahead * LEFT as u32);
+        for (ahead, [mean, squares]) in (0..p.pieces).step_by(place.members as usize).zip(found) {
+            let inside = self.there(w, place, ahead);
             // The share of all elements that the piece has.
             let mut share = float.held(&mut w.b, f64::from(self.of_piece()) / all);
             if ahead + place.members >= p.pieces && rest != self.of_piece() {
@@ -587,7 +689,7 @@ impl Grouped {
                 let zero = float.constant(&mut w.b, 0.0);
                 share = float.select(&mut w.b, mask, share, zero);
             }
-            pieces.push((both.dword(0), both.dword(1), share));
+            pieces.push((mean, squares, share));
         }
         let merge = lanes::by(Gen::Add, Type::F32);
         let total = |w: &mut Writer, numbers: Vec<Part>| -> Res<Part> {

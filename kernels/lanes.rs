@@ -177,8 +177,8 @@ pub(super) fn folded(
     Ok(lists.pop().unwrap_or_default())
 }
 
-/// Combines waves, whose lanes hold the same each.
-fn across_waves(
+/// Combines waves of a team, whose lanes hold the same each.
+pub(super) fn across_waves(
     w: &mut Writer,
     team: u32,
     own: Vec<Part>,

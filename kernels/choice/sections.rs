@@ -15,8 +15,13 @@ impl Machine {
     pub fn section(&self, count: usize, read: f64, moved: f64) -> Option<usize> {
         let between = read + moved / 2.0;
         let most = (FILLED * self.cache * count as f64 / between) as usize;
-        let some = between > self.cache && (1..count).contains(&most);
+        let some = !self.keeps_until_read(read, moved) && (1..count).contains(&most);
         some.then(|| count.div_ceil(count.div_ceil(most)))
+    }
+
+    /// A cache before memory keeps all of what one launch reads until the next one reads it again.
+    pub fn keeps_until_read(&self, read: f64, moved: f64) -> bool {
+        read + moved / 2.0 <= self.cache
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Grouped, LEFT};
 use crate::kernels::choice::{KEPT, Machine};
+use crate::kernels::published::Exchange;
 use crate::kernels::{Arg, Cx, MAX_TENSOR_BYTES, epilogue};
 
 /// Workitems of a workgroup, elements that each holds at most, and bytes of one access.
@@ -15,6 +16,21 @@ const MOST_PIECES: u32 = 16;
 /// Workitems take fewer channels together where their plan takes less than so much of the time of others: bands of single groups may be held where wider ones
 /// are read twice.
 const NARROWER: f64 = 0.9;
+
+/// Of plans whose workgroups wait for those of other pieces, fitted to the cycle model: clocks of that over what the device takes to answer, alone and beside
+/// others; and of the time in which a workgroup moves nothing, the share that no other one fills. Then the share of the time of other ways that they may take; rounds of workgroups that they take
+/// at least where one is not enough; elements that a workitem holds and registers besides, at most; and bytes in which workgroups tell each other what they have found.
+const TOLD: f64 = 6.0;
+const WAITS: f64 = 2.0;
+const SEEN: f64 = 0.4;
+const QUICKER: f64 = 0.85;
+const ROUNDS: f64 = 2.0;
+const HELD_TOLD: u32 = 80;
+const OTHERS_TOLD: u32 = 32;
+const MOST_TOLD: usize = 1 << 24;
+
+/// Workgroups that wait for each other at most: each looks for what all of them leave.
+const MOST_MEMBERS: u32 = 80;
 
 /// Workitems that a compute unit has at once, about.
 const RESIDENT: u32 = 1024;
@@ -45,6 +61,8 @@ pub(super) struct Plan {
     pub pieces: u32,
     /// Images that a launch goes through.
     pub images: u32,
+    /// Workgroups wait for what those of other pieces find, and keep what they have read.
+    pub together: bool,
 }
 
 impl Plan {
@@ -70,6 +88,10 @@ impl Plan {
         let read = all * t.size() as f64;
         let found = INSTRUCTIONS * machine.issue;
         let work = found + epilogue::clocks(cx);
+        let bytes_told = |p: &Plan| {
+            let teams = step.outer * p.bands as usize;
+            teams * Exchange::bytes([1, p.pieces, p.band / step.each], wave) as usize
+        };
         // Of what is moved and computed with all compute units busy, of workgroups by themselves, and of launches.
         let clocks = |p: &Plan| {
             let workgroups = f64::from(p.bands * p.pieces) * step.outer as f64;
@@ -79,10 +101,10 @@ impl Plan {
                 p.bands == 1 || bytes.is_multiple_of(line) && (channels as usize * t.size()).is_multiple_of(line);
             let touched = if whole { 1.0 } else { (bytes + line - t.size()) as f64 / bytes as f64 };
             let of_memory = if machine.one_cache { 1.0 } else { touched };
-            let passes = if p.pieces > 1 { 2.0 } else { 1.0 };
+            let passes = if p.pieces > 1 && !p.together { 2.0 } else { 1.0 };
             let sections = f64::from((step.outer as u32).div_ceil(p.images));
             let results = if machine.keeps(read + moved) { KEPT } else { 1.0 };
-            let again = if sections > 1.0 { KEPT } else { results };
+            let again = if sections > 1.0 || machine.keeps_until_read(read, moved) { KEPT } else { results };
             let memory = (read + again * (passes - 1.0) * read + results * moved) * of_memory / machine.memory;
             // What all pieces have left of a band's groups, each workgroup reads.
             let left = if p.pieces > 1 { f64::from(p.band / step.each * p.pieces) } else { 0.0 };
@@ -101,66 +123,100 @@ impl Plan {
             let of_launch = workgroups / sections;
             let rounds = (of_launch / (f64::from(cus) * resident)).ceil();
             let last = (of_launch / f64::from(cus)).min(resident).max(1.0);
-            let alone = sections * rounds * (own * last + machine.answer(read) + machine.ends);
+            let latencies = machine.answer(read) + machine.ends;
+            let told = if p.together { TOLD * machine.device_latency } else { 0.0 };
+            let alone = sections * rounds * (own * last + latencies + told);
             let first = (f64::from(p.turns * p.width) * found + around) * waves / f64::from(simds);
             let busy = ((passes - 1.0) * first + own) * workgroups / f64::from(cus);
             let launches = (passes * sections - 1.0) * (machine.launch + machine.ends);
-            (memory.max(l2).max(busy / used.max(0.1)), passes * alone, launches)
-        };
-        let mut best: Option<(f64, Plan)> = None;
-        for width in [8u32, 4, 2, 1].into_iter().filter(|n| dense(*n)) {
-            // Single channels are for those that do not come in twos.
-            if width == 1 && best.is_some() {
-                break;
+            let mut flow = memory.max(l2).max(busy / used.max(0.1));
+            if p.together {
+                // Teams do the same at the same time: in part memory waits for them, less where a compute unit has several workgroups.
+                let own_registers = p.turns * p.width + OTHERS_TOLD + FOR_A_CHANNEL * p.width;
+                let at_once = machine.fit(p.workgroup / wave, own_registers, 0);
+                let rounds = workgroups / (f64::from(cus) * at_once);
+                flow += SEEN * rounds / at_once * (own + latencies + WAITS * machine.device_latency);
             }
-            let mut own: Option<(f64, Plan)> = None;
-            for bands in (1..=groups as u32).filter(|n| (groups as u32).is_multiple_of(*n)) {
-                let band = channels / bands;
-                if !band.is_multiple_of(width) {
-                    continue;
+            (flow, passes * alone, launches)
+        };
+        // Teams go on together: a second round of a few of them takes as long as the first one.
+        let fills_rounds = |p: &Plan| {
+            let workgroups = f64::from(p.bands * p.pieces) * step.outer as f64;
+            let own_registers = p.turns * p.width + OTHERS_TOLD + FOR_A_CHANNEL * p.width;
+            let rounds = workgroups / (f64::from(cus) * machine.fit(p.workgroup / wave, own_registers, 0));
+            rounds <= 1.0 || rounds >= ROUNDS
+        };
+        let quickest = |together: bool| {
+            let mut best: Option<(f64, Plan)> = None;
+            for width in [8u32, 4, 2, 1].into_iter().filter(|n| dense(*n)) {
+                // Single channels are for those that do not come in twos.
+                if width == 1 && best.is_some() {
+                    break;
                 }
-                let across = band / width;
-                let fits = |n: &u32| *n >= across && *n >= groups as u32 / bands && *n * width <= 4096;
-                for workgroup in WORKGROUPS.into_iter().filter(fits) {
-                    let abreast = workgroup / across;
-                    // A workgroup's waves have to fit a compute unit.
-                    let waves = (workgroup / wave).div_ceil(simds);
-                    let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().named_vgprs());
-                    let free = registers.saturating_sub(OTHERS + FOR_A_CHANNEL * width);
-                    let most = HELD.min(free) / width;
-                    if most == 0 {
+                let mut own: Option<(f64, Plan)> = None;
+                for bands in (1..=groups as u32).filter(|n| (groups as u32).is_multiple_of(*n)) {
+                    let band = channels / bands;
+                    if !band.is_multiple_of(width) {
                         continue;
                     }
-                    let needed = (step.points as u32).div_ceil(abreast);
-                    // As many points as fit, in pieces of about the same size.
-                    for most in [most, most / 2, most / 4] {
-                        let pieces = needed.div_ceil(most.max(1));
-                        let turns = needed.div_ceil(pieces);
-                        let pieces = needed.div_ceil(turns);
-                        let images = step.outer as u32;
-                        let plan = Plan { width, band, bands, workgroup, abreast, turns, pieces, images };
-                        let (flow, alone, launches) = clocks(&plan);
-                        let time = flow.max(alone) + launches;
-                        let few = step.outer * groups * pieces as usize * LEFT <= MAX_TENSOR_BYTES / 4
-                            && pieces.div_ceil(plan.members(band / step.each, wave)) <= MOST_PIECES;
-                        if few && own.is_none_or(|b| time < b.0) {
-                            own = Some((time, plan));
+                    let across = band / width;
+                    let fits = |n: &u32| *n >= across && *n >= groups as u32 / bands && *n * width <= 4096;
+                    for workgroup in WORKGROUPS.into_iter().filter(fits) {
+                        let abreast = workgroup / across;
+                        // A workgroup's waves have to fit a compute unit.
+                        let waves = (workgroup / wave).div_ceil(simds);
+                        let registers = (cx.target.info().vgprs_per_simd / waves).min(cx.target.info().named_vgprs());
+                        let (held, others) = if together { (HELD_TOLD, OTHERS_TOLD) } else { (HELD, OTHERS) };
+                        let free = registers.saturating_sub(others + FOR_A_CHANNEL * width);
+                        let most = held.min(free) / width;
+                        if most == 0 {
+                            continue;
+                        }
+                        let needed = (step.points as u32).div_ceil(abreast);
+                        // As many points as fit, in pieces of about the same size.
+                        for most in [most, most / 2, most / 4] {
+                            let pieces = needed.div_ceil(most.max(1));
+                            let turns = needed.div_ceil(pieces);
+                            let pieces = needed.div_ceil(turns);
+                            let images = step.outer as u32;
+                            let plan = Plan { width, band, bands, workgroup, abreast, turns, pieces, images, together };
+                            let (flow, alone, launches) = clocks(&plan);
+                            let time = flow.max(alone) + launches;
+                            let few = step.outer * groups * pieces as usize * LEFT <= MAX_TENSOR_BYTES / 4
+                                && pieces.div_ceil(plan.members(band / step.each, wave)) <= MOST_PIECES;
+                            let may =
+                                || (2..=cus.min(MOST_MEMBERS)).contains(&pieces) && bytes_told(&plan) <= MOST_TOLD;
+                            if together && !(may() && fills_rounds(&plan)) {
+                                continue;
+                            }
+                            if few && own.is_none_or(|b| time < b.0) {
+                                own = Some((time, plan));
+                            }
                         }
                     }
                 }
+                best = match (best, own) {
+                    (Some(wider), Some(own)) if own.0 >= NARROWER * wider.0 => Some(wider),
+                    (wider, own) => own.or(wider),
+                };
             }
-            best = match (best, own) {
-                (Some(wider), Some(own)) if own.0 >= NARROWER * wider.0 => Some(wider),
-                (wider, own) => own.or(wider),
-            };
-        }
-        let whole = best?.1;
+            best
+        };
+        let told = quickest(true);
+        let (clocks_of_whole, whole) = quickest(false)?;
         // Sections are as many workgroups' work each.
         let flow = |p: &Plan| {
             let (flow, _, launches) = clocks(p);
             flow + launches
         };
         let section = machine.section(step.outer, read, moved).map(|n| Plan { images: n as u32, ..whole });
-        Some(section.filter(|p| whole.pieces > 1 && flow(p) < flow(&whole)).unwrap_or(whole))
+        let section = section.filter(|p| whole.pieces > 1 && flow(p) < flow(&whole));
+        // The results of a section stay where the model has a cache before memory take them, so that by the model memory sees little of these.
+        if let Some(section) = section.filter(|_| machine.takes_results) {
+            return Some(section);
+        }
+        let apart = section.as_ref().map_or(clocks_of_whole, flow);
+        let told = told.filter(|(clocks, _)| *clocks < QUICKER * apart);
+        Some(told.map(|(_, p)| p).or(section).unwrap_or(whole))
     }
 }

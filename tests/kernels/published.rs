@@ -1,11 +1,17 @@
-//! Lines in pieces of one launch, whose workgroups wait for what those before them publish: in strict mode on every family of targets, and run after run
-//! of a session with the same bits.
+//! Pieces of one launch, whose workgroups wait for what others publish: for those before them along lines, and for their whole team where channels come
+//! last. In strict mode on every family of targets, and run after run of a session with the same bits.
 
 use crate::support::agree::{close, finish};
-use crate::support::build::{Builder, int};
+use crate::support::build::{Builder, int, ints};
 use crate::support::{apart, device, drawn};
+use barewave::codeobj::ElfFile;
+use barewave::compile::compile;
+use barewave::emu::LaunchOptions;
 use barewave::graph::{Options, fuse};
+use barewave::runtime::{EmulatedDevice, EmulatedSettings, Session};
 use barewave::tensor::{DType, HostTensor};
+use barewave_isa::{Decoder, Mode, Target};
+use std::sync::Arc;
 
 /// Running sums along the last axis, with their element or without, from either end.
 fn sums(dtype: DType, shape: &[usize], [reverse, exclusive]: [i64; 2]) -> Builder {
@@ -19,6 +25,25 @@ fn sums(dtype: DType, shape: &[usize], [reverse, exclusive]: [i64; 2]) -> Builde
     let y = b.node("CumSum", &[&x, &axis], &[("reverse", int(reverse)), ("exclusive", int(exclusive))]);
     finish(&mut b, "", &[y]);
     b
+}
+
+/// Two runs of a session, which agree with what is wanted and have the same bits; 1 where it takes one launch whose workgroups wait.
+fn same_every_time(b: &Builder, want: &HostTensor, target: &str, most: f64, what: &str) -> usize {
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let (mut session, compiled) = device::session(&graph, target, true).unwrap();
+    let mut first: Option<HostTensor> = None;
+    for run in 0..2 {
+        let (mut got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}, run {run}: {e}"));
+        let got = got.remove(0);
+        match &first {
+            Some(first) => assert!(first.bytes()[..] == got.bytes()[..], "{what}: run {run} has other bits"),
+            None => {
+                close(&got.to_f64(), &want.to_f64(), most, what);
+                first = Some(got);
+            }
+        }
+    }
+    usize::from(compiled.plan().launches.len() == 1 && compiled.plan().counter_bytes > 0)
 }
 
 #[test]
@@ -41,26 +66,119 @@ fn pieces_of_lines_wait_for_those_before_them() {
                 if !drawn(&what) {
                     continue;
                 }
-                let graph = fuse(&b.model, &Options::default()).unwrap();
-                let (mut session, compiled) = device::session(&graph, target, true).unwrap();
-                launched_once += usize::from(compiled.plan().launches.len() == 1);
-                let mut first: Option<HostTensor> = None;
-                for run in 0..2 {
-                    let (mut got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}, run {run}: {e}"));
-                    let got = got.remove(0);
-                    match &first {
-                        Some(first) => {
-                            assert!(first.bytes()[..] == got.bytes()[..], "{what}: run {run} has other bits")
-                        }
-                        None => {
-                            let most = if dtype.size() == 2 { 1e-2 } else { 2e-5 };
-                            close(&got.to_f64(), &want.to_f64(), if dtype.is_float() { most } else { 0.0 }, &what);
-                            first = Some(got);
-                        }
-                    }
-                }
+                let most = if dtype.size() == 2 { 1e-2 } else { 2e-5 };
+                launched_once += same_every_time(&b, &want, target, if dtype.is_float() { most } else { 0.0 }, &what);
             }
         }
     }
     assert!(launched_once > 20, "only {launched_once} in one launch");
+}
+
+/// Images whose channels come last, normalised in groups of these.
+fn groups(dtype: DType, shape: [usize; 4], groups: i64) -> Builder {
+    let mut b = Builder::new(21, 7);
+    let channels = shape[3];
+    let data: Vec<f64> = (0..shape.iter().product()).map(|i| b.below(640) as f64 / 64.0 + (i % 7) as f64).collect();
+    let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
+    let first = b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]);
+    let scales: Vec<f64> = (0..channels).map(|k| 1.0 + (k % 4) as f64 / 4.0).collect();
+    let biases: Vec<f64> = (0..channels).map(|k| (k % 3) as f64 - 1.0).collect();
+    let [scale, bias] = [scales, biases].map(|v| b.constant(HostTensor::from_f64(dtype, &[channels], &v)));
+    let y = b.node("GroupNormalization", &[&first, &scale, &bias], &[("num_groups", int(groups))]);
+    let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]);
+    finish(&mut b, "", &[y]);
+    b
+}
+
+/// Whole pieces and others, groups of one channel and of several, bands of all groups and of some.
+#[test]
+fn pieces_of_points_wait_for_their_team() {
+    let mut launched_once = 0;
+    for (i, (shape, of)) in [
+        ([1, 40, 36, 320], 32),
+        ([2, 101, 33, 64], 64),
+        ([1, 100, 99, 48], 4),
+        ([1, 71, 73, 30], 3),
+        ([2, 30, 31, 320], 32),
+        ([3, 40, 36, 96], 8),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (dtype, most) = [(DType::F32, 2e-6), (DType::F16, 2e-3), (DType::BF16, 1e-2)][i % 3];
+        let b = groups(dtype, shape, of);
+        let want = apart::outputs(&b.model, &b.inputs).unwrap().remove(0);
+        for target in ["gfx906", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"] {
+            let what = format!("{of} groups of {dtype} {shape:?} on {target}");
+            if drawn(&what) {
+                launched_once += same_every_time(&b, &want, target, most, &what);
+            }
+        }
+    }
+    assert!(launched_once > 2, "only {launched_once} in one launch");
+}
+
+/// The branches back of a kernel: their addresses relative to where it is loaded, and how far back they go.
+fn branches_back(t: Target, elf: &[u8], kernel: &str) -> Vec<(u64, i64)> {
+    let file = ElfFile::parse(elf).unwrap();
+    let k = file.kernel(kernel).unwrap();
+    let code = file.file_range(k.entry, k.code_size).unwrap();
+    let decoder = Decoder::new(t, Mode::of(t));
+    let (mut at, mut found) = (code.start, Vec::new());
+    while at < code.end {
+        let raw = decoder.decode(&elf[at..code.end]).unwrap();
+        let back = raw.branch_target(at).map(|to| at as i64 - to).filter(|back| *back > 0);
+        found.extend(back.map(|back| (k.entry + (at - code.start) as u64, back)));
+        at += raw.len();
+    }
+    found
+}
+
+/// Workgroups that wait in vain, since those behind them do not begin before they end, or since they look only once, compute what these would
+/// leave, with the same results; without that they have others.
+#[test]
+fn who_waits_in_vain_computes_what_is_missing() {
+    let mut found = 0;
+    for (dtype, shape, of, most) in [
+        (DType::F32, [1, 100, 100, 48], 4, 2e-6),
+        (DType::F32, [2, 64, 64, 320], 32, 2e-6),
+        (DType::F16, [1, 71, 73, 96], 8, 2e-3),
+    ] {
+        let b = groups(dtype, shape, of);
+        let want = apart::outputs(&b.model, &b.inputs).unwrap().remove(0).to_f64();
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        for target in ["gfx803", "gfx906", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"] {
+            let what = format!("{of} groups of {dtype} {shape:?} on {target}");
+            if !drawn(&what) {
+                continue;
+            }
+            let t = Target::parse(target).unwrap();
+            let program = compile(&graph, t).unwrap();
+            // Where workgroups are estimated to be quicker apart nobody waits.
+            let ([launch], true) = (&program.plan().launches[..], program.plan().counter_bytes > 0) else { continue };
+            let back = branches_back(t, program.code(), &launch.kernel);
+            let run = |resident: Option<usize>, without: Option<u64>| {
+                let options =
+                    LaunchOptions { strict: true, single_thread: true, resident, without, ..LaunchOptions::default() };
+                let settings = EmulatedSettings { options, ..EmulatedSettings::default() };
+                let device = EmulatedDevice::with_settings(t, settings).unwrap();
+                let mut session = Session::new(Arc::new(device), &program).unwrap();
+                session.run(&b.inputs).map(|(mut got, _)| got.remove(0)).map_err(|e| e.to_string())
+            };
+            let whole = run(None, None).unwrap_or_else(|e| panic!("{what}: {e}"));
+            close(&whole.to_f64(), &want, most, &what);
+            let (looks, again) = (back[0].0, back.iter().max_by_key(|b| b.1).unwrap().0);
+            for (resident, without) in [(Some(1), None), (Some(3), None), (None, Some(looks)), (Some(1), Some(looks))] {
+                let got = run(resident, without).unwrap_or_else(|e| panic!("{what}, {resident:?} at once: {e}"));
+                assert!(got.bytes()[..] == whole.bytes()[..], "{what}, {resident:?} at once, {without:?}");
+            }
+            let other = run(Some(1), Some(again));
+            assert!(
+                other.is_err() || other.is_ok_and(|x| x.bytes()[..] != whole.bytes()[..]),
+                "{what}: nothing missing"
+            );
+            found += 1;
+        }
+    }
+    assert!(found > 1, "only {found} wait");
 }

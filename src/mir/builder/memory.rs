@@ -174,6 +174,12 @@ impl Builder {
         self.last_policy(self.target().info().device_atomic);
         before
     }
+    /// [`Builder::device_store`] of a pair of dwords, aligned so, by an atomic: several may do so at one place.
+    pub fn device_exchange(&mut self, buf: Buffer, pair: Part, voff: Part, soff: Part) {
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), 0);
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op::BUFFER_ATOMIC_SWAP_X2, &[pair.into()], &srcs) });
+        self.last_policy(self.target().info().device_atomic);
+    }
     /// Waits until all stores of the wave are done.
     pub fn finish_stores(&mut self) {
         let target = self.target();
