@@ -144,8 +144,7 @@ pub(super) fn binary(f: Float, b: &mut Builder, op: Binary, x: Value, y: Value) 
         Binary::Div | Binary::Pow | Binary::Rem | Binary::Mod => {
             let (x, y) = (f.vector(b, p), f.vector(b, q));
             match op {
-                Binary::Div if f.is_double() => f.div(b, x, y),
-                Binary::Div => math::any_quotient(b, x.into(), y.into()),
+                Binary::Div => f.div(b, x, y),
                 Binary::Pow => power::pow(f, b, x, y),
                 Binary::Rem => power::remainder(f, b, x, y),
                 _ => power::modulo(f, b, x, y),

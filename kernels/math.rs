@@ -198,19 +198,8 @@ pub(super) fn log_one_plus(b: &mut Builder, x: Opnd) -> Part {
     add(b, l, lost)
 }
 
-/// `n / d` in f32 or f64, correctly rounded, where it is less than 2^190 (f64: 2^1150).
+/// `n / d` in f32 or f64, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
 pub(super) fn div_of(b: &mut Builder, ty: Type, n: Opnd, d: Opnd) -> Part {
-    divided(b, ty, n, d, false)
-}
-
-/// The same of any two f32.
-pub(super) fn any_quotient(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
-    divided(b, Type::F32, n, d, true)
-}
-
-/// Scaled operands, Newton-Raphson, final fix-up of special cases. Scaling takes 64 off the exponent of a quotient of f32: one that is `far` beyond the
-/// largest number is infinite before it is corrected, and then no number; the smaller of that and infinity is infinity.
-fn divided(b: &mut Builder, ty: Type, n: Opnd, d: Opnd, far: bool) -> Part {
     let double = ty == Type::F64;
     let (scale, fmas, fixup) = if double {
         (op::V_DIV_SCALE_F64, op::V_DIV_FMAS_F64, op::V_DIV_FIXUP_F64)
@@ -240,10 +229,7 @@ fn divided(b: &mut Builder, ty: Type, n: Opnd, d: Opnd, far: bool) -> Part {
         let q = fma(b, e, r, q.into());
         (q, left(b, q, ns.into()))
     };
-    let mut q = b.op(fmas, &[e.into(), r.into(), q.into()]);
-    if far {
-        q = b.op(Gen::Min.of(ty), &[f32::INFINITY.into(), q.into()]);
-    }
+    let q = b.op(fmas, &[e.into(), r.into(), q.into()]);
     b.op(fixup, &[q.into(), d, n])
 }
 

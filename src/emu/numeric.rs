@@ -442,7 +442,9 @@ pub fn to_i32(x: f32) -> i32 {
     x as i32
 }
 
-/// V_DIV_FIXUP_F32 (Vega manual): repairs the special cases of a division computed by Newton iteration.
+/// V_DIV_FIXUP_F32 (Vega manual): repairs the special cases of a division computed by Newton iteration. Where that went through infinities and ended
+/// in a NaN the quotient is too large. The manual does not say so, but LLVM divides by the same instructions without a further one, and its quotients
+/// are right on hardware whatever their size.
 pub fn div_fixup(q: f32, d: f32, n: f32) -> f32 {
     let sign = f32::from_bits((n.to_bits() ^ d.to_bits()) & 0x8000_0000);
     if n.is_nan() {
@@ -457,12 +459,16 @@ pub fn div_fixup(q: f32, d: f32, n: f32) -> f32 {
         0f32.copysign(f32::from_bits(sign.to_bits() | 0x3f80_0000))
     } else {
         let exponents = (n.to_bits() >> 23 & 0xff) as i32 - (d.to_bits() >> 23 & 0xff) as i32;
-        let magnitude = if exponents < -150 { 0.0 } else { q.abs() };
+        let magnitude = match q.abs() {
+            _ if exponents < -150 => 0.0,
+            q if q.is_nan() => f32::INFINITY,
+            q => q,
+        };
         magnitude.copysign(f32::from_bits(sign.to_bits() | 0x3f80_0000))
     }
 }
 
-/// V_DIV_FIXUP_F64.
+/// V_DIV_FIXUP_F64, the same for doubles.
 pub fn div_fixup64(q: f64, d: f64, n: f64) -> f64 {
     let negative = n.is_sign_negative() != d.is_sign_negative();
     let signed = |x: f64| if negative { -x } else { x };
@@ -476,7 +482,12 @@ pub fn div_fixup64(q: f64, d: f64, n: f64) -> f64 {
     } else if d.is_infinite() || n == 0.0 {
         signed(0.0)
     } else {
-        signed(q.abs())
+        let exponent = |x: f64| (x.to_bits() >> 52 & 0x7ff) as i32;
+        signed(match q.abs() {
+            _ if exponent(n) - exponent(d) < -1075 => 0.0,
+            q if q.is_nan() => f64::INFINITY,
+            q => q,
+        })
     }
 }
 

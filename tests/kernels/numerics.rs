@@ -383,6 +383,31 @@ fn quotients_at_the_ends() {
     });
 }
 
+/// The same of doubles.
+#[test]
+fn quotients_of_doubles_at_the_ends() {
+    let ends = [1e308f64, 1e300, 1e200, 1.0, 1e-200, 1e-300, 3e-308, 4e-310, 5e-324, 0.0, f64::INFINITY, f64::NAN];
+    let pairs: Vec<(f64, f64)> = ends.iter().flat_map(|x| ends.iter().flat_map(|y| [(*x, *y), (-*x, *y)])).collect();
+    let (x, y): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    let of = |v: &[f64]| {
+        HostTensor::new(DType::F64, &[v.len()], v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()).unwrap()
+    };
+    let mut b = Builder::new(22, 1);
+    let names = [of(&x), of(&y)].map(|t| b.input_of(t));
+    let out = b.node("Div", &[&names[0], &names[1]], &[]);
+    b.output(&out);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for target in device::TARGETS {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+        for ((x, y), got) in pairs.iter().zip(out[0].to_f64()) {
+            let same = got.to_bits() == (x / y).to_bits() || got.is_nan() && (x / y).is_nan();
+            // What is denormal is rounded twice.
+            let near = (x / y).abs() < f64::MIN_POSITIVE && (got - x / y).abs() <= f64::from_bits(1);
+            assert!(same || near, "{x:e} / {y:e} is {:e}, not {got:e} ({target})", x / y);
+        }
+    }
+}
+
 /// Constant whole exponents are products, which are as near as other powers: of numbers of every size, and of those at the ends.
 #[test]
 fn powers_by_whole_constants() {
