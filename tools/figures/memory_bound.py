@@ -4,7 +4,7 @@ Each operator is a model of its own that reads 134 MB, or 537 MB on gfx942 and g
 what its launches take together. Bytes that are read and written count once each; the bandwidth is that of `isa/latency/chips.csv` times the share of it
 that kernels reach.
 
-    python3 tools/figures/memory_bound.py [--barewave target/release/barewave] [--all]
+    python3 tools/figures/memory_bound.py [--barewave target/release/barewave] [--all] [--only OPERATOR]
 
 Without --all rows at 92% or more on every target are left out. Needs numpy and ml_dtypes.
 """
@@ -187,11 +187,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--barewave", default=ROOT / "target/release/barewave")
     parser.add_argument("--all", action="store_true", help="rows at %d%% or more everywhere, too" % ENOUGH)
+    parser.add_argument("--only", metavar="OPERATOR", help="this operator's rows")
     args = parser.parse_args()
     reached = chips()
     print("| kernel | " + " | ".join(TARGETS) + " |\n|---|" + "---|" * len(TARGETS))
     with tempfile.TemporaryDirectory() as folder:
         for op, what, types, shape_of, make in KERNELS:
+            if args.only not in (None, op):
+                continue
             for kind in types:
                 dtype = TYPES[kind]
                 shares = []
