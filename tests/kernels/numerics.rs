@@ -414,7 +414,7 @@ fn powers_by_whole_constants() {
     let mut rng = Builder::new(22, 8).rng;
     let mut x = vec![0.0f32, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1.0, -1.0, 1e-40, -1e-40, 3e38, 1.2e-38];
     x.resize_with(1 << 12, || {
-        let m = (1.0 + rng.next_unit()) * if rng.next_u64() % 2 == 0 { 1.0 } else { -1.0 };
+        let m = (1.0 + rng.next_unit()) * if rng.next_u64().is_multiple_of(2) { 1.0 } else { -1.0 };
         (m * 2f64.powi((rng.next_u64() % 80) as i32 - 40)) as f32
     });
     let exponents = [2, 3, 4, 5, 6, 7, 8, -2, -3, -4];
