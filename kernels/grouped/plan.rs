@@ -14,8 +14,9 @@ const WIDEST: usize = 16;
 const MOST_PIECES: u32 = 16;
 
 /// Workitems take fewer channels together where their plan takes less than so much of the time of others: bands of single groups may be held where wider ones
-/// are read twice.
+/// are read twice. Less is enough where all plans read once: groups that do not begin where accesses do are added up element by element.
 const NARROWER: f64 = 0.9;
+const NARROWER_TOLD: f64 = 0.97;
 
 /// Of plans whose workgroups wait for those of other pieces, fitted to the cycle model: clocks of that over what the device takes to answer, alone and beside
 /// others; and of the time in which a workgroup moves nothing, the share that no other one fills. Then the share of the time of other ways that they may take; rounds of workgroups that they take
@@ -195,8 +196,9 @@ impl Plan {
                         }
                     }
                 }
+                let narrower = if together { NARROWER_TOLD } else { NARROWER };
                 best = match (best, own) {
-                    (Some(wider), Some(own)) if own.0 >= NARROWER * wider.0 => Some(wider),
+                    (Some(wider), Some(own)) if own.0 >= narrower * wider.0 => Some(wider),
                     (wider, own) => own.or(wider),
                 };
             }
