@@ -64,6 +64,7 @@ const VA_VDST_0: u32 = 0x0fff;
 /// A function's instructions as the rules see them.
 struct Code {
     target: Target,
+    sets: HazardSets,
     blocks: Vec<Vec<HazardInst>>,
     predecessors: Vec<Vec<usize>>,
     /// The largest number of wait states that any rule asks for.
@@ -100,6 +101,7 @@ impl Code {
         Some(Code {
             target: f.target,
             blocks: f.blocks.iter().map(|b| b.insts.iter().map(|i| part_of(&mut sets, i)).collect()).collect(),
+            sets,
             predecessors,
             most_states: barewave_isa::max_required_states(f.target).into(),
             farthest: barewave_isa::max_fix_reach(f.target),
@@ -107,7 +109,7 @@ impl Code {
     }
 
     fn insert(&mut self, f: &mut Function, b: usize, i: usize, inst: MInst) {
-        self.blocks[b].insert(i, part_of(&mut HazardSets::new(self.target), &inst));
+        self.blocks[b].insert(i, part_of(&mut self.sets, &inst));
         f.blocks[b].insts.insert(i, inst);
     }
 

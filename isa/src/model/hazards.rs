@@ -264,15 +264,18 @@ impl Traits {
 impl HazardInst {
     /// Looks up what the rules say of an instruction; none when the target does not have the operation.
     pub fn new(target: Target, inst: Inst) -> Option<HazardInst> {
-        HazardInst::with(&mut HazardSets::new(target), inst)
+        HazardInst::of(target, inst, |op, traits| Sets::find(target, op, traits))
     }
 
     /// The same for one of many instructions, which keep what they have in common in `sets`.
     pub fn with(sets: &mut HazardSets, inst: Inst) -> Option<HazardInst> {
-        let target = sets.target;
+        HazardInst::of(sets.target, inst, |op, traits| sets.of(op, traits))
+    }
+
+    fn of(target: Target, inst: Inst, sets: impl FnOnce(Op, Traits) -> Sets) -> Option<HazardInst> {
         let info = target.op(inst.op)?;
         let traits = Traits::of(info, &inst);
-        let Sets { starts, ends, fixes, between } = sets.of(inst.op, traits);
+        let Sets { starts, ends, fixes, between } = sets(inst.op, traits);
         let (writes, reads) = (SmallVec::new(), SmallVec::new());
         let mut x = HazardInst { inst, target, info, traits, writes, reads, starts, ends, fixes, between };
         x.inst.srcs.iter().filter_map(|s| s.regs()).for_each(|r| x.reads.push(r));
