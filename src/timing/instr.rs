@@ -112,7 +112,8 @@ pub struct Instr {
     pub bytes: u32,
     /// It loads from memory straight to LDS, where what it brings is written as any other write.
     pub fills_lds: bool,
-    /// It loads or stores data: vector memory, and scalar loads through a buffer resource. Other scalar loads are of what a launch is told.
+    /// It loads or stores data: vector memory, and scalar loads through a buffer resource or of memory that an argument begins in. Other scalar
+    /// loads are of what a launch is told.
     pub moves_data: bool,
     /// Of a branch, how many bytes behind the instruction after it it goes.
     pub jump: Option<i64>,

@@ -190,6 +190,15 @@ pub fn recorded_part(
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
     }
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+    let starts: Vec<u64> = args.chunks(8).map(word).collect();
+    // An operand ends where the next one begins, or its memory does.
+    let end_of = |start: u64| {
+        let memory = device.allocation_of(start).map_or(u64::MAX, |(first, bytes)| first + bytes);
+        starts.iter().copied().filter(|s| *s > start).fold(memory, u64::min)
+    };
+    let bounds: Vec<_> = starts.iter().map(|start| *start..end_of(*start)).collect();
+    let operands: Vec<_> = bounds.iter().filter(|b| device.allocation_of(b.start).is_some()).cloned().collect();
     let dies = chip.dies as u32;
     let observe = |which: &[u64], recorder: &mut Recorder| {
         let Some((part, all)) = part else {
@@ -199,7 +208,8 @@ pub fn recorded_part(
         let which: Vec<u64> = which.iter().map(|id| part.number(grid, *id)).collect();
         device.observe(kernel, [all, 1, 1], block, args, options, &which, recorder).map(|_| ())
     };
-    let mut recorder = record(Recorder::new(&chip, resources.wave_size, loops), grid, dies, observe)?;
+    let mut recorder =
+        record(Recorder::new(&chip, resources.wave_size, loops).with_operands(&operands), grid, dies, observe)?;
     let by_data = recorder.depends;
     if by_data {
         // Counters are as they were.
@@ -207,7 +217,12 @@ pub fn recorded_part(
             // What was read there can be written there.
             device.write(*address, bytes).ok();
         }
-        recorder = record(Recorder::computing(&chip, resources.wave_size, loops), grid, dies, observe)?;
+        recorder = record(
+            Recorder::computing(&chip, resources.wave_size, loops).with_operands(&operands),
+            grid,
+            dies,
+            observe,
+        )?;
     }
     if let Some(at) = recorder.unknown {
         return Err(ModelError::Unknown(at));
@@ -243,14 +258,6 @@ pub fn recorded_part(
         ),
     ];
     approximations.extend(left_out.into_iter().filter(|l| l.0).map(|l| l.1.to_string()));
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
-    let starts: Vec<u64> = args.chunks(8).map(word).collect();
-    // An operand ends where the next one begins, or its memory does.
-    let end_of = |start: u64| {
-        let memory = device.allocation_of(start).map_or(u64::MAX, |(first, bytes)| first + bytes);
-        starts.iter().copied().filter(|s| *s > start).fold(memory, u64::min)
-    };
-    let bounds: Vec<_> = starts.iter().map(|start| *start..end_of(*start)).collect();
     let moved = memory::traffic(&chip, &instrs, &groups, spread(&chip, grid, occupancy, shared_cus), &bounds);
     Ok(Recorded {
         chip,

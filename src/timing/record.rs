@@ -296,6 +296,8 @@ pub struct Recorder<'a> {
     current: Vec<Recorded>,
     /// Memory for the next workgroup's steps and their numbers.
     spare: Vec<(Vec<Step>, Vec<usize>)>,
+    /// Memory that arguments begin in: what any scalar load brings of it is data.
+    operands: Vec<Range<u64>>,
     /// Clocks of accesses to LDS by their pattern.
     patterns: lds::Patterns,
     at: [u32; 3],
@@ -341,6 +343,7 @@ impl<'a> Recorder<'a> {
             touched: Vec::new(),
             current: Vec::new(),
             spare: Vec::new(),
+            operands: Vec::new(),
             patterns: lds::Patterns::default(),
             at: [0; 3],
             part: None,
@@ -362,6 +365,11 @@ impl<'a> Recorder<'a> {
     /// A recorder that leaves no instruction out.
     pub fn computing(chip: &'a Chip, lanes: u32, loops: Loops) -> Recorder<'a> {
         Recorder { left_out: None, ..Recorder::new(chip, lanes, loops) }
+    }
+
+    /// Where operands are.
+    pub(crate) fn with_operands(self, operands: &[Range<u64>]) -> Recorder<'a> {
+        Recorder { operands: operands.to_vec(), ..self }
     }
 
     /// One that follows workgroups for what they store between two addresses, and leaves data out or not.
@@ -416,7 +424,10 @@ impl<'a> Recorder<'a> {
     /// Adds one of the program's instructions to those that were met.
     fn meet(&mut self, step: &Executed, index: usize) -> Option<u32> {
         let (address, raw) = step.instruction(index)?;
-        let instr = Instr::decoded(self.target, raw, self.lanes)?;
+        let mut instr = Instr::decoded(self.target, raw, self.lanes)?;
+        if instr.unit == Unit::Smem && index == step.index {
+            step.visit(|a| instr.moves_data |= self.operands.iter().any(|o| o.contains(&a.address)));
+        }
         let n = self.instrs.len() as u32;
         self.instrs.push(instr);
         self.addresses.push(address);
