@@ -63,6 +63,8 @@ pub struct Row {
     pub gemm: Gemm,
     /// Given in percent of the cycle peak (else in GFLOPS).
     pub percent: bool,
+    /// By what share of it half of the table's third decimal changes a percentage.
+    pub rounded: f64,
     /// Floating-point operations over what was measured: clocks for rows in percent, seconds for the others.
     pub measured: f64,
 }
@@ -226,9 +228,10 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         spread: 1.0,
         rate,
     };
+    let rounded = if percent { 0.0005 / value } else { 0.0 };
     let measured = if percent { flops / (value / 100.0 * peak * cus) } else { flops / (value * 1e9) };
     let [chip, dtype, out, compute] = [name, dtype, out, line.text("compute")].map(String::from);
-    Ok(Some(Row { chip, dtype, out, compute, target, cus, transposed, gemm, percent, measured }))
+    Ok(Some(Row { chip, dtype, out, compute, target, cus, transposed, gemm, percent, rounded, measured }))
 }
 
 /// How a table's times were taken.

@@ -39,6 +39,9 @@ const FEW_CHANNELS: usize = 4;
 /// Windows of at least so many rows or columns are large.
 const LARGE_WINDOW: usize = 7;
 
+/// A row whose percentage was rounded by more than this share of it does not say how long its kernel took.
+const ROUNDED: f64 = 0.1;
+
 /// Operators with more multiplications than this, or operands of more elements, are not compiled for comparison.
 const LARGEST: (f64, f64) = (1e13, 5e8);
 
@@ -78,7 +81,7 @@ impl Own for validate::Row {
         (&self.chip, &self.dtype, self.bucket())
     }
     fn vendor_over_own(&self) -> Option<f64> {
-        let dtype = DType::from_name(&self.dtype)?;
+        let dtype = DType::from_name(&self.dtype).filter(|_| self.rounded <= ROUNDED)?;
         let (g, [a, b]) = (&self.gemm, self.transposed);
         // The table's matrices lie column by column: rows are columns for us, and A is B.
         let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
