@@ -19,6 +19,7 @@ pub(super) use sections::KEPT;
 
 use super::divided::Shares;
 use super::error::{Reason, Res};
+use super::few;
 use super::loader;
 use super::matmul;
 use super::matrix::{self, MatrixForm};
@@ -66,6 +67,8 @@ pub(super) struct Extents {
     /// The left operand has its lines along k, and lines of both begin and end at whole groups of four words, or of four elements along
     /// the width.
     pub lines: bool,
+    /// Workitems may own columns of all rows, where these are few.
+    pub few: bool,
     /// The operand, 0 or 1, that holds two of every four elements along k.
     pub sparse: Option<usize>,
     /// Both operands have a scale for each 32 elements along k.
@@ -211,10 +214,14 @@ fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile,
     if e.sparse.is_some() || e.scaled {
         return all;
     }
-    if all.is_empty() {
-        return vector::candidates(machine.target, types, machine, e, min_n);
+    let by_matrix = !all.is_empty();
+    if !by_matrix {
+        all = vector::candidates(machine.target, types, machine, e, min_n);
     }
     if min_n == 1 {
+        all.extend(few::candidates(machine.target, types, machine, e));
+    }
+    if min_n == 1 && by_matrix {
         all.extend(straight::candidates(machine.target, types, machine, e));
         all.extend(slices::candidates(machine.target, types, machine, e));
     }
@@ -350,6 +357,7 @@ fn way(tile: &Tile) -> Way {
         Form::Vector { .. } | Form::Matrix(_) => Way::Rounds,
         Form::Winograd { .. } => Way::Winograd,
         Form::Sliced(_) => Way::Slices,
+        Form::Few(_) => Way::Columns,
     }
 }
 

@@ -243,6 +243,7 @@ impl Columns {
             loads: [Together::ANY, if self.comes_apart(cx, conv) { Together::ONE } else { Together::ANY }],
             sparse: None,
             scaled: false,
+            few: false,
             lines: self.has_lines(cx, conv),
             gathered: (self.least_width(cx, conv) > 1).then(|| terms[0].gathered(cx, in_words)),
         }
@@ -349,7 +350,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         let start = place.start(&mut w, cx, terms[0]);
         let image = place.image_source(&mut w, cx, terms[0], part, (start, depth))?;
         let sums = form.multiply(&mut w, &tile, (weights, image), part.split.chunk)?;
-        let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, rows: None };
+        let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, rows: None, done: None };
         return split::store(w, cx, product, part, outer);
     }
     let depth: usize = terms.iter().map(|t| t.depth(cx)).sum();
@@ -374,7 +375,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     }
     let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
     regroup::free(&mut w.b, &tile);
-    let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, rows: None };
+    let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, rows: None, done: None };
     let mut kernels = split::store(w, cx, product, part, outer)?;
     // What words have between lines of windows is nobody's.
     let flops = 2 * (extents.batches * extents.m * extents.n * depth) as u64;

@@ -220,6 +220,7 @@ pub(super) fn zeros(b: &mut Builder, tile: &Tile) -> Sums {
         }
         Form::Matrix(f) => f.sums(b, tile),
         Form::Sliced(f) => f.sums(b, tile),
+        Form::Few(f) => f.sums(b),
     };
     for p in &sums.parts {
         for i in 0..p.len {
@@ -266,7 +267,7 @@ pub(super) fn multiply_deep(
             (of(a), of(x))
         }
         Form::Matrix(f) => f.reads(tile),
-        Form::Sliced(_) => return Err(Reason::Malformed("operands that do not pass through LDS")),
+        Form::Sliced(_) | Form::Few(_) => return Err(Reason::Malformed("operands that do not pass through LDS")),
     };
     let read = (layout.0.address(b, &reads.0, item), layout.1.address(b, &reads.1, item));
     let read = (b.to_vector(read.0), b.to_vector(read.1));
@@ -299,7 +300,7 @@ pub(super) fn multiply_deep(
             let by = form.multiplier(tile, places);
             Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, (depth, about))
         }
-        Form::Sliced(_) => Ok(()),
+        Form::Sliced(_) | Form::Few(_) => Ok(()),
     }
 }
 

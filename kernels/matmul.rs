@@ -61,6 +61,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         loads: [0, 1].map(|i| loads(cx, i, along[i], k)),
         scaled: scaled(cx).is_some(),
         gathered: None,
+        few: sparse.is_none() && scaled(cx).is_none(),
         lines: along.into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
 }
@@ -86,7 +87,7 @@ fn pitch(cx: &Cx, number: usize, along: (usize, usize), deep: bool) -> usize {
 
 /// The same where what comes behind it counts the workgroups of a row.
 pub(super) fn extents_in_rows(cx: &Cx) -> Extents {
-    Extents { bands: false, shares: false, straight: false, ..extents(cx) }
+    Extents { bands: false, shares: false, straight: false, few: false, ..extents(cx) }
 }
 
 /// What the product's sparse operand is, if one is.
@@ -328,19 +329,29 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         }
         Ok(Operands { a, b, words: of_words })
     };
+    let sources = |w: &mut Writer| -> Res<(Source, Source)> {
+        let mut one =
+            |o: &Operand, (first, width): (Part, u32)| o.source(w, cx, (k, part, 1), first, &batch, (&tile, width));
+        Ok((one(&operands[0], (first_m, tile.m))?, one(&operands[1], (first_n, tile.n))?))
+    };
+    let walk = walk(r, extents.m);
+    if let Form::Few(form) = tile.form {
+        let sources = sources(&mut w)?;
+        let (sums, done) = form.multiply(&mut w, &tile, sources, part.split.chunk)?;
+        let first = (first_m, first_n);
+        let product = Product { tile: &tile, sums, walk, first, z, extents, finish, rows: None, done: Some(done) };
+        return split::store(w, cx, product, part, outer);
+    }
     if let Form::Sliced(form) = tile.form {
-        let mut source = |o: &Operand, (first, width): (Part, u32)| {
-            o.source(&mut w, cx, (k, part, 1), first, &batch, (&tile, width))
-        };
-        let sources = (source(&operands[0], (first_m, tile.m))?, source(&operands[1], (first_n, tile.n))?);
+        let sources = sources(&mut w)?;
         let behind = |w: &mut Writer, tally: &Tally| match rows {
             Some(rows) => Ok(Some((rows, Known::Levels(rows.end(w, &tile, tally, first_m, &extents)?)))),
             None => Ok(None),
         };
         let center = rows.map(Rows::center);
         let (sums, rows) = form.multiply_and_count(&mut w, &tile, sources, part.split.chunk, center, behind)?;
-        let walk = walk(r, extents.m);
-        let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, rows };
+        let first = (first_m, first_n);
+        let product = Product { tile: &tile, sums, walk, first, z, extents, finish, rows, done: None };
         return split::store(w, cx, product, part, outer);
     }
     let before = rest.as_ref().map_or(k, |r| r.before);
@@ -367,9 +378,9 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>, rows: Option<&Rows>) -> Re
         gemm::multiply_into(&mut w, &tile, &mut ops, span, &sums)?;
     }
     regroup::free(&mut w.b, &tile);
-    let walk = walk(r, extents.m);
     let counted = rows.and_then(|rows| Some((rows, Known::Counted(ops.a.into_tally()?))));
-    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish, rows: counted };
+    let first = (first_m, first_n);
+    let product = Product { tile: &tile, sums, walk, first, z, extents, finish, rows: counted, done: None };
     match &share {
         Some(share) => divided::store(w, cx, &product, share, outer),
         None => split::store(w, cx, product, part, outer),

@@ -70,6 +70,6 @@ impl Present {
 pub(super) fn extents(tile: &Tile, e: &Extents) -> [u32; 2] {
     match tile.form {
         Form::Vector { .. } | Form::Matrix(_) => [(e.m, tile.m), (e.n, tile.n)].map(|(all, own)| own.min(all as u32)),
-        Form::Sliced(_) | Form::Winograd { .. } => [tile.m, tile.n],
+        Form::Sliced(_) | Form::Few(_) | Form::Winograd { .. } => [tile.m, tile.n],
     }
 }

@@ -48,7 +48,7 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
     let (tm, tn, dot) = match tile.form {
         Form::Vector { tm, tn, dot } => (tm, tn, dot),
         Form::Winograd { tm, tn } => (tm, tn, None),
-        Form::Matrix(_) | Form::Sliced(_) => return tile.types.bytes() > 4,
+        Form::Matrix(_) | Form::Sliced(_) | Form::Few(_) => return tile.types.bytes() > 4,
     };
     let each = match dot {
         Some(dot) => target.op(dot.op).map_or(1.0, |i| f64::from(i.busy)),

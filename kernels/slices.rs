@@ -15,13 +15,14 @@ use super::choice::{self, Ending, Extents, Machine, Round};
 use super::error::{Reason, Res};
 use super::fragment::{self, across, down};
 use super::gemm::{self, Sums};
-use super::loader::tally::{Counted, Tally};
-use super::loader::{self, Source};
+use super::loader::Source;
+use super::loader::tally::Tally;
 use super::matrix::{self, MatrixForm};
+use super::strip::{LOAD, MULTIPLY, Shape, Strip};
 use super::tile::{Form, Tile, Types, WIDEST};
-use crate::mir::{Builder, Gen, MInst, Part, Pipeline, Term, Type};
+use crate::mir::{Builder, Gen, MInst, Part, Pipeline, Term};
+use barewave_isa::Target;
 use barewave_isa::matrix::{Fragment, Operand, Step};
-use barewave_isa::{Target, op};
 
 /// Side of the instructions.
 const SIDE: u32 = 16;
@@ -40,10 +41,6 @@ const MEET: u32 = 36 * 1024;
 
 /// Registers of a workitem besides sums and operands.
 const OTHERS: u32 = 24;
-
-/// The stages of the loop.
-const LOAD: u8 = 0;
-const MULTIPLY: u8 = 1;
 
 /// How a workgroup multiplies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,9 +228,10 @@ impl Sliced {
         }
         let sums = gemm::zeros(&mut w.b, tile);
         let b = &mut w.b;
-        let mut left = Strip::new(b, self, tile, left, tile.m, 1);
-        let mut right = Strip::new(b, self, tile, right, tile.n, self.columns);
-        let tally = center.map(|center| left.count_rows(b, self, tile.types.storage, center));
+        let bytes = tile.types.bytes();
+        let mut left = Strip::new(b, self.shape(1), bytes, left, tile.m);
+        let mut right = Strip::new(b, self.shape(self.columns), bytes, right, tile.n);
+        let tally = center.map(|center| left.count_rows(b, self.members(), tile.types.storage, center));
         b.counted_loop("k", depth, tile.k, Pipeline::Stated, false, |b, _| {
             b.fix_order();
             let mut loads = Vec::new();
@@ -265,6 +263,20 @@ impl Sliced {
         w.b.lds_of_at_least(self.room(tile));
         let found = tally.map_or(Ok(None), |tally| behind(w, &tally))?;
         Ok((self.meet(w, tile, &sums), found))
+    }
+
+    /// How lanes share an operand, of which they load so many neighbouring columns.
+    fn shape(&self, columns: u32) -> Shape {
+        let lanes = self.matrix.operand(Operand::A).map_or(Vec::new(), |a| a.lanes);
+        Shape {
+            lane: lanes.iter().map(|s| Step { row: s.col * self.depth, col: s.row * columns }).collect(),
+            waves: self.waves,
+            steps: self.steps,
+            depth: self.depth,
+            step: self.step_depth(),
+            side: SIDE,
+            columns,
+        }
     }
 
     /// Multiplies what was loaded for a step.
@@ -361,166 +373,6 @@ impl Sliced {
             }
         }
         Sums { parts, per: TOGETHER, dwords: 1 }
-    }
-}
-
-/// What a wave loads of an operand.
-struct Strip {
-    src: Source,
-    bytes: u32,
-    /// Neighbouring columns of a lane, or 1.
-    columns: u32,
-    /// k of a lane in a step.
-    depth: u32,
-    /// Which elements a lane has, of a fragment whose rows are k, and the first one's k.
-    share: Fragment,
-    k_first: Part,
-    /// Offset of the lane's first element in the step that is loaded next, and bytes to the wave's next one.
-    at: Part,
-    next: u32,
-    /// Scalar offsets, and the bytes that they are from the first.
-    starts: Vec<(u32, Part)>,
-    /// Loads of a step: the byte of each from the lane's first.
-    loads: Vec<u32>,
-    /// Registers of loads, of the steps that are on their way.
-    sets: Vec<Vec<Part>>,
-}
-
-/// Bytes that a load's own offset reaches.
-const REACH: u32 = 4096;
-
-impl Strip {
-    fn new(b: &mut Builder, form: &Sliced, tile: &Tile, src: Source, width: u32, columns: u32) -> Strip {
-        let (bytes, depth, step) = (tile.types.bytes(), form.depth, form.step_depth());
-        let lanes = form.matrix.operand(Operand::A).map_or(Vec::new(), |a| a.lanes);
-        let lane = lanes.iter().map(|s| Step { row: s.col * depth, col: s.row * columns });
-        let waves = (0..form.waves.trailing_zeros()).map(|bit| down(step << bit));
-        let share = Fragment { lane: lane.chain(waves).collect(), position: Vec::new(), bits: 32, spacing: 32 };
-        let item = b.workitem_id();
-        let (k_first, at) = loader::first_element(b, &src, &share, item, bytes.trailing_zeros());
-        let at = b.to_vector(at);
-        // The lane's place moves.
-        let moved = b.v(1);
-        b.copy_into(moved, at);
-        let (loads, dwords): (Vec<u32>, u32) = if columns == 1 {
-            let pieces = depth * bytes / WIDEST;
-            let of = |n: u32| (0..pieces).map(move |p| (n, p));
-            let byte = |(n, p): (u32, u32)| n * SIDE * src.w_stride * bytes + p * WIDEST;
-            ((0..width / SIDE).flat_map(of).map(byte).collect(), depth * bytes / 4)
-        } else {
-            let of = |n: u32| (0..depth).map(move |k| (n, k));
-            let byte = |(n, k): (u32, u32)| (n * SIDE * columns + k * src.k_stride) * bytes;
-            ((0..width / SIDE / columns).flat_map(of).map(byte).collect(), columns * bytes / 4)
-        };
-        src.end_buffer(b);
-        let first = loader::start_offset(b, &src, bytes);
-        let mut starts = vec![(0, first)];
-        for far in loads.iter().map(|at| at / REACH * REACH) {
-            if !starts.iter().any(|s| s.0 == far) {
-                starts.push((far, b.add(first, far)));
-            }
-        }
-        let registers = if columns == 1 { width / SIDE } else { loads.len() as u32 };
-        let set = |b: &mut Builder| (0..registers).map(|_| b.v(dwords as u8)).collect();
-        let sets = (0..form.steps).map(|_| set(b)).collect();
-        let next = form.waves * step * src.k_stride * bytes;
-        Strip { src, bytes, columns, depth, share, k_first, at: moved, next, starts, loads, sets }
-    }
-
-    /// Begins to count rows that lie along k.
-    fn count_rows(&self, b: &mut Builder, form: &Sliced, dtype: Type, center: bool) -> Tally {
-        let rows = (0..self.sets[0].len() as u32).map(|i| i * SIDE).collect();
-        let counted =
-            Counted { dtype, share: &self.share, rows, members: form.members(), own: self.depth, words: true };
-        let ahead = b.mul(self.k_first, self.bytes);
-        let start = b.sub(self.at, ahead);
-        Tally::new(b, counted, center, |b, row| {
-            let byte = row * self.src.w_stride * self.bytes;
-            let far = byte / REACH * REACH;
-            let soff = self.starts.iter().find(|s| s.0 == far).map_or(self.starts[0].1, |s| s.1);
-            let near = if self.starts.iter().any(|s| s.0 == far) { byte - far } else { byte };
-            match self.bytes {
-                4 => b.load(self.src.buf, 1, start, soff, near),
-                _ => b.load_op(op::BUFFER_LOAD_USHORT, self.src.buf, start, soff, near),
-            }
-        })
-    }
-
-    /// Counts what was loaded into a set.
-    fn count(&self, b: &mut Builder, tally: &Tally, set: usize) {
-        for (number, reg) in self.sets[set].iter().enumerate() {
-            tally.add(b, number, &[*reg], self.depth);
-        }
-    }
-
-    /// Loads the wave's next step into a set of registers.
-    fn load(&mut self, b: &mut Builder, set: usize) {
-        let regs = &self.sets[set];
-        let pieces = self.loads.len() / regs.len();
-        let k_first = set as u32 * self.next / (self.src.k_stride * self.bytes);
-        for (i, byte) in self.loads.iter().enumerate() {
-            let (of_tile, step) =
-                if self.columns == 1 { (pieces, WIDEST / self.bytes) } else { (self.depth as usize, 1) };
-            let k = (i % of_tile) as u32 * step;
-            b.element(k_first + k, (i / of_tile) as u32 * SIDE * self.columns);
-            let far = byte / REACH * REACH;
-            let start = self.starts.iter().find(|s| s.0 == far).map_or(self.starts[0].1, |s| s.1);
-            let reg = regs[i / pieces];
-            let reg = if pieces > 1 { reg.slice((i % pieces * 4) as u8, 4) } else { reg };
-            b.load_into(reg, self.src.buf, self.at, start, byte - far);
-        }
-        b.emit(Gen::Add.of(crate::mir::Type::I32), &[self.at.into()], &[self.at.into(), self.next.into()]);
-    }
-
-    /// What was loaded into a set, as instructions need it: columns of narrow elements are put together.
-    fn turned(&self, b: &mut Builder, set: usize) -> Turned<'_> {
-        let regs = &self.sets[set];
-        if self.columns == 1 || self.bytes == 4 {
-            return Turned { strip: self, parts: regs.clone(), apart: self.columns > 1 };
-        }
-        let per_word = 4 / self.bytes;
-        let mut parts = Vec::new();
-        for lines in regs.chunks(self.depth as usize) {
-            if self.bytes == 1 && self.columns == 4 {
-                let cells: Vec<Part> = (0..4).map(|_| b.v((self.depth / per_word) as u8)).collect();
-                for (i, some) in (0..).zip(lines.chunks(4)) {
-                    let columns = [0, 1, 2, 3].map(|c: usize| cells[c].dword(i));
-                    loader::turn_bytes(b, [some[0], some[1], some[2], some[3]], columns, false);
-                }
-                parts.extend(cells);
-                continue;
-            }
-            for column in 0..self.columns {
-                let (word, place) = ((column / per_word) as u8, column % per_word);
-                let dst = b.v((self.depth / per_word) as u8);
-                for (i, some) in lines.chunks(per_word as usize).enumerate() {
-                    let some: Vec<Part> = some.iter().map(|r| r.dword(word)).collect();
-                    loader::gather_word(b, dst.dword(i as u8), &some, place);
-                }
-                parts.push(dst);
-            }
-        }
-        Turned { strip: self, parts, apart: false }
-    }
-}
-
-/// Operands of instructions.
-struct Turned<'a> {
-    strip: &'a Strip,
-    parts: Vec<Part>,
-    /// Each k of a lane is in another register, with its neighbours' columns.
-    apart: bool,
-}
-
-impl Turned<'_> {
-    /// What instruction `q` of a step multiplies of an instruction tile.
-    fn part(&self, number: u32, q: u8, dwords: u8) -> Part {
-        if !self.apart {
-            return self.parts[number as usize].slice(q * dwords, dwords);
-        }
-        let s = self.strip;
-        let (lines, column) = (number / s.columns * s.depth, number % s.columns);
-        self.parts[(lines + u32::from(q)) as usize].dword(column as u8)
     }
 }
 

@@ -147,6 +147,8 @@ pub(super) struct Product<'a> {
     pub finish: Option<&'a Finish<'a>>,
     /// Its rows, where they are to be normalised, and what was counted or is known of them.
     pub rows: Option<(&'a Rows<'a>, Known)>,
+    /// Where waves have gone that have no results.
+    pub done: Option<BlockId>,
 }
 
 /// What there is to know of rows that are normalised.
@@ -171,10 +173,10 @@ pub(super) fn store(
     let grid = [tiles(e.n, tile.n), tiles(e.m, tile.m), e.batches as u32 * part.split.count];
     let grid = part.split.band.map_or(grid, |band| [band, grid[0], grid[1] / band]);
     let flops = 2 * (e.batches * e.m * e.n * e.k) as u64 * u64::from(tile.types.storage.held());
-    let done = w.b.label();
+    let done = p.done.unwrap_or_else(|| w.b.label());
     let Some(number) = part.number else {
         let (counters, columns) = end(&mut w, cx, &p, 0, done, outer)?;
-        if p.finish.is_some() {
+        if p.finish.is_some() || p.done.is_some() {
             w.b.place(done, "done");
         }
         return Ok(vec![Kernel { counters, sharing: [columns, 1, 1], ..w.finish(grid, flops) }]);

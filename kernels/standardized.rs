@@ -44,7 +44,7 @@ fn fits(tile: &Tile, split: &Split) -> bool {
     match tile.form {
         Form::Matrix(_) | Form::Vector { .. } => true,
         Form::Sliced(f) => split.count == 1 && f.has_lanes_apart(),
-        Form::Winograd { .. } => false,
+        Form::Few(_) | Form::Winograd { .. } => false,
     }
 }
 

@@ -7,6 +7,7 @@
 //! [`Layout`]. Who has which elements, while a tile is loaded, written, read and multiplied, is always a fragment, of which k are
 //! the rows where it speaks of an operand; a fragment and the layout together are the addresses.
 
+use super::few::Few;
 use super::fragment;
 use super::matrix::MatrixForm;
 use super::slices::Sliced;
@@ -75,6 +76,8 @@ pub(super) enum Form {
     Matrix(MatrixForm),
     /// By matrix instructions of waves that share the depth ([`slices`](super::slices)).
     Sliced(Sliced),
+    /// By multiply-adds of workitems that own columns of a few rows ([`few`](super::few)).
+    Few(Few),
     /// The products of Winograd's method ([`winograd`](super::winograd)): the tile's rows and columns are those of each of them, a
     /// workitem owns so many of one.
     Winograd {
@@ -112,6 +115,7 @@ impl Tile {
             Form::Winograd { tm, tn } => winograd::PRODUCTS * (self.m / tm) * (self.n / tn),
             Form::Matrix(f) => f.waves.0 * f.waves.1 * f.op.shape.lanes as u32,
             Form::Sliced(f) => f.threads(),
+            Form::Few(f) => f.threads(),
         }
     }
 
@@ -196,6 +200,7 @@ impl Tile {
             }
             Form::Matrix(f) => f.result(self.m, self.n),
             Form::Sliced(f) => f.result(self),
+            Form::Few(f) => f.result(self),
             // Products lie side by side in both operands, so the result's are along a diagonal.
             Form::Winograd { tm, tn } => {
                 let own = self.threads() / winograd::PRODUCTS;

@@ -4,7 +4,7 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
@@ -39,6 +39,8 @@ pub enum Way {
     Winograd,
     /// Waves share the depth, with operands in registers.
     Slices,
+    /// Workitems own columns of a few rows, with operands in registers.
+    Columns,
 }
 
 impl Way {
@@ -48,6 +50,7 @@ impl Way {
             Way::Rounds => None,
             Way::Winograd => Some("winograd"),
             Way::Slices => Some("slices"),
+            Way::Columns => Some("columns"),
         }
     }
 }
@@ -225,7 +228,7 @@ impl From<&Candidate> for Tuned {
 
 fn row(line: &str) -> Result<(Product, Tuned), String> {
     let mut cells: Vec<&str> = line.split(',').map(str::trim).collect();
-    let way = [Way::Winograd, Way::Slices].into_iter().find(|w| w.word() == cells.last().copied());
+    let way = [Way::Winograd, Way::Slices, Way::Columns].into_iter().find(|w| w.word() == cells.last().copied());
     if way.is_some() {
         cells.pop();
     }

@@ -235,6 +235,7 @@ fn extents(cx: &Cx) -> Extents {
         scaled: false,
         gathered: None,
         loads: [Together::ANY; 2],
+        few: false,
         lines: false,
     }
 }
@@ -340,7 +341,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv, tile: &Tile, split: &Split) -> Res<Vec
     let b = loader::patches(&mut w.b, source, tile, item);
     let sums = gemm::multiply(&mut w, tile, &mut Operands { a, b, words: [None, None] }, part.split.chunk)?;
     let walk = Walk { m_dim: 1, rows: extents.m, n_dims: 2..4, swapped: false };
-    let product = Product { tile, sums, walk, first, z, extents, finish: None, rows: None };
+    let product = Product { tile, sums, walk, first, z, extents, finish: None, rows: None, done: None };
     let mut kernels = split::store(w, cx, product, part, |_, _, _| Offset { reg: None, imm: 0 })?;
     let flops = 2 * 9 * extents.k * out.dims.iter().product::<usize>();
     kernels.iter_mut().for_each(|k| k.flops = flops as u64);

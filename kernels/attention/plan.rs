@@ -568,6 +568,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             scaled: false,
             gathered: None,
             loads: [choice::Together::ANY; 2],
+            few: false,
             lines: false,
         };
         choice::candidates(target, types, &e, 1, None).candidates.first().map_or(f64::INFINITY, |c| c.clocks)

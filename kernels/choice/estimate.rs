@@ -353,6 +353,7 @@ impl Machine {
         // What is loaded at a time is on its way while all that was loaded behind it is multiplied.
         let turns = match tile.form {
             Form::Sliced(f) => f64::from(f.steps),
+            Form::Few(f) => f64::from(f.steps),
             _ => f64::INFINITY,
         };
         let work = (most + least * costs.seen) / beside + f64::from(round.meetings) * costs.meeting + round.bare;
@@ -376,7 +377,11 @@ impl Machine {
             ends: costs.edges + LATENCIES * self.latency + costs.filling * moves / beside,
             slots,
             loaded,
-            last: if matches!(tile.form, Form::Sliced(_)) { (alone(self.l2_latency) - work).max(0.0) } else { 0.0 },
+            last: if matches!(tile.form, Form::Sliced(_) | Form::Few(_)) {
+                (alone(self.l2_latency) - work).max(0.0)
+            } else {
+                0.0
+            },
         }
     }
 
@@ -580,8 +585,8 @@ impl Machine {
     /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles
     /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
     fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
-        let sliced = matches!(tile.form, Form::Sliced(_));
-        if !e.shares || sliced || round.crowded || is_narrow(tile) && !has_matrix_shadow(self.target) {
+        let in_registers = matches!(tile.form, Form::Sliced(_) | Form::Few(_));
+        if !e.shares || in_registers || round.crowded || is_narrow(tile) && !has_matrix_shadow(self.target) {
             return None;
         }
         let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;
@@ -690,7 +695,7 @@ impl Machine {
 
     /// The best way to share the depth with a tile, if there is one.
     pub(super) fn shared(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
-        if self.is_full_of_sums(way.0) {
+        if self.is_full_of_sums(way.0) || matches!(way.0.form, Form::Few(_)) {
             return None;
         }
         // Waves that share the depth have theirs on its way from the beginning.
@@ -759,6 +764,7 @@ mod tests {
             straight: false,
             loads: [Together::ANY; 2],
             lines: false,
+            few: false,
             sparse: None,
             scaled: false,
             gathered: None,

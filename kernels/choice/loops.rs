@@ -68,7 +68,7 @@ impl Costs {
         let spread = Costs { seen: 0.13, seen_full: 0.0, reads: 1.0, meeting: MEETING, ..plain };
         let slow = machine.issue > 1.0;
         match tile.form {
-            Form::Sliced(_) => Costs { result: 5.4, ..spread },
+            Form::Sliced(_) | Form::Few(_) => Costs { result: 5.4, ..spread },
             Form::Winograd { .. } => plain,
             // Products of f64 are long: what is besides is hidden.
             Form::Vector { .. } | Form::Matrix(_) if tile.types.bytes() > 4 => plain,

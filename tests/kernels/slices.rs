@@ -1,4 +1,4 @@
-//! Products whose waves share the depth: emulated devices in strict mode against sums in f64.
+//! Products whose waves share the depth, and those of a few rows whose workitems own columns: emulated devices in strict mode against sums in f64.
 
 use crate::support::build::{Builder, int, ints};
 use crate::support::drawn;
@@ -22,9 +22,10 @@ fn roundoffs(t: DType) -> (f64, f64) {
     }
 }
 
-/// Runs a product of `[batches, m, n, k]`, with a column's bias and what it is added to, by each of the tiles that `which` takes. Gives
+/// Runs a product of `[batches, m, n, k]`, with a column's bias and what it is added to, by each of the tiles of a way that `which` takes. Gives
 /// how many there were.
 fn check(
+    way: Way,
     target: &str,
     dtype: DType,
     extents: [usize; 4],
@@ -58,7 +59,7 @@ fn check(
     let graph = fuse(&b.model, &Options::default()).unwrap();
     let chip = Target::parse(target).unwrap();
     let considered = candidates(&graph, &graph.steps[0], chip, &Tuning::default()).unwrap();
-    let all = considered.candidates.iter().filter(|c| c.way == Way::Slices).enumerate();
+    let all = considered.candidates.iter().filter(|c| c.way == way).enumerate();
     let some: Vec<&Candidate> = all.filter(|(i, c)| which(*i, c)).map(|(_, c)| c).collect();
     let [x, y, bias, more] = [x, y, bias, more].map(|t| t.to_f64());
     let (u, v) = roundoffs(dtype);
@@ -107,7 +108,7 @@ fn each_type_and_layout_with_rows_and_columns_left_over() {
                         (j * 5 + i + usize::from(turned)).is_multiple_of(11) || c.parts > 2 && j % 13 == i
                     };
                     if drawn(&format!("{target} {dtype} {extents:?} {turned}")) {
-                        run += check(target, dtype, extents, turned, of_case);
+                        run += check(Way::Slices, target, dtype, extents, turned, of_case);
                     }
                 }
             }
@@ -189,6 +190,27 @@ fn convolutions_of_a_point() {
 #[test]
 fn other_lines_are_not_taken() {
     for (extents, turned) in [([1, 64, 70, 512], false), ([1, 64, 64, 500], true), ([1, 64, 64, 96], false)] {
-        assert_eq!(check("gfx942", DType::F16, extents, turned, |_, _| true), 0, "{extents:?}");
+        assert_eq!(check(Way::Slices, "gfx942", DType::F16, extents, turned, |_, _| true), 0, "{extents:?}");
+    }
+}
+
+/// Each number of rows, columns that tiles do not divide, lines that are longer than they have columns, several products.
+#[test]
+fn columns_of_a_few_rows() {
+    let targets = ["gfx803", "gfx906", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1201"];
+    for (i, target) in targets.into_iter().enumerate() {
+        let mut run = 0;
+        for rows in 1..=8 {
+            let columns = [4, 36, 64, 100, 132, 260, 28, 512][(i + rows) % 8];
+            let extents = [1 + usize::from(rows == 3), rows, columns, [256, 768, 1024, 448, 1408][(i + 3 * rows) % 5]];
+            let of_case = |j: usize, _: &Candidate| (j + rows + i).is_multiple_of(5);
+            if drawn(&format!("few {target} {extents:?}")) {
+                run += check(Way::Columns, target, DType::F32, extents, false, of_case);
+            }
+        }
+        assert!(run > 2, "{target}: {run} products");
+    }
+    for extents in [[1, 9, 64, 512], [1, 4, 63, 512], [1, 4, 64, 500]] {
+        assert_eq!(check(Way::Columns, "gfx1100", DType::F32, extents, false, |_, _| true), 0, "{extents:?}");
     }
 }

@@ -76,6 +76,7 @@ pub fn name(c: &Candidate) -> String {
         Way::Rounds => "",
         Way::Winograd => ", Winograd",
         Way::Slices => ", waves share the depth",
+        Way::Columns => ", columns of all rows",
     };
     format!("{m}x{n}x{k}{parts}{way}")
 }
