@@ -203,7 +203,11 @@ pub(super) fn store(
     let place = Place { lanes: present.lanes, ..shared.place(&mut w, p.z) };
     let workspace = w.workspace(shared.bytes());
     // What was counted takes registers, too.
-    let in_flight = part.split.in_flight.min(if p.rows.is_some() { IN_FLIGHT / 2 } else { IN_FLIGHT });
+    let in_flight = part.split.in_flight.min(match p.rows {
+        Some(_) => IN_FLIGHT / 2,
+        None if p.finish.is_some() => IN_FLIGHT,
+        None => MOST_IN_FLIGHT[0],
+    });
     // Of products that count rows, too, the scheduler's order is quicker where registers are not scarce.
     let in_turn = p.rows.is_none() || part.split.in_flight < IN_FLIGHT;
     // What comes behind it is for whole workgroups.
@@ -389,8 +393,10 @@ impl Level {
     }
 }
 
-/// Dwords that a workitem has in flight at most while parts are added.
+/// Dwords that a workitem has in flight while parts are added; where a compute unit has so few workgroups that registers are left, one of these, the
+/// most first.
 pub(super) const IN_FLIGHT: u32 = 64;
+pub(super) const MOST_IN_FLIGHT: [u32; 2] = [192, 128];
 /// The same at least, however few registers there are beside the sums.
 pub(super) const LEAST_IN_FLIGHT: u32 = 16;
 

@@ -489,9 +489,12 @@ impl Machine {
     fn in_flight(&self, way: (&Tile, &Round), each: f64) -> (u32, f64) {
         let fit = |dwords: u32| self.fit_adding(way, dwords);
         let [half, least] = [split::IN_FLIGHT / 2, split::LEAST_IN_FLIGHT];
-        let all = [split::IN_FLIGHT, split::IN_FLIGHT - least, half, least].map(|dwords| (dwords, fit(dwords)));
-        let most = all[3].1.min(each);
-        all.into_iter().find(|(_, fit)| *fit >= most).unwrap_or(all[3])
+        let room = self.target.info().named_vgprs().saturating_sub(way.0.sums() + BESIDE_SUMS);
+        let more = split::MOST_IN_FLIGHT.into_iter().filter(|dwords| *dwords <= room);
+        let all = more.chain([split::IN_FLIGHT, split::IN_FLIGHT - least, half]).map(|dwords| (dwords, fit(dwords)));
+        let last = (least, fit(least));
+        let most = last.1.min(each);
+        all.into_iter().find(|(_, fit)| *fit >= most).unwrap_or(last)
     }
 
     /// Workgroups that a compute unit holds where a workitem adds parts with so many dwords on their way.
