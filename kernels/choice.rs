@@ -10,11 +10,12 @@ mod estimate;
 mod gathered;
 mod lines;
 mod loops;
+mod machine;
 mod sections;
 
-pub(super) use estimate::{Machine, has_matrix_shadow, lds_answer, multiply_add};
 pub(super) use gathered::{Gathered, Reach};
 pub(super) use loops::is_slow;
+pub(super) use machine::{Machine, has_matrix_shadow, lds_answer, multiply_add};
 pub(super) use sections::KEPT;
 
 use super::divided::Shares;

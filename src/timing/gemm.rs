@@ -392,8 +392,8 @@ impl Loops {
     }
 
     /// The same where they begin in rounds of as many as there are at once: those of the last round, if it has fewer, have nobody
-    /// beside them.
-    pub fn in_rounds(&self) -> f64 {
+    /// beside them. They drift apart on the way, and begin when the first one before them ends: `seen` of what that costs them is seen.
+    pub fn in_rounds(&self, seen: f64) -> f64 {
         let each = self.rounds * self.busy + self.around;
         let alone = self.ends + self.rounds * self.alone + self.around;
         let of = |n: f64| (n * each + self.ends).max(alone);
@@ -404,7 +404,8 @@ impl Loops {
         }
         let (first, further) = (of(self.occupancy), (self.occupancy * each).max(alone));
         let last = if rest > 0.0 { (of(rest) - (first - further)).max(0.0) } else { 0.0 };
-        first + (full - 1.0) * further + last
+        let beside = (rest * each).min(last);
+        first + (full - 1.0) * further + beside + (last - beside) * seen
     }
 }
 
