@@ -86,7 +86,7 @@ pub use linked::{Link, chains, loaded_ahead};
 pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;
 
-use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
+use crate::graph::fused::{FusedGraph, Pool, Reduce, Step, StepKind, TensorId};
 use crate::graph::view::View;
 use crate::graph::walked;
 use crate::mir::{Buffer, Builder, Function, Memory};
@@ -272,7 +272,7 @@ const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 /// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, these with what gathers their keys and values, and with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
 /// from 4 or 8 with scales of blocks, products of integers of 4 bits with what quantises these, products of sparse constants, products with the normalisation of their rows,
-/// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
+/// elementwise steps with the convolutions, softmax or normalisations of what they give, normalisations with products of packed weights, convolutions that are
 /// added up; and with sums of few columns in two stages. `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
     let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
@@ -373,11 +373,18 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let begun =
         crate::graph::begin_with_norms(next, |graph, step| packed::begins(&cx(graph, step, target, tuning))).or(begun);
     let next = begun.as_ref().unwrap_or(graph);
+    let computed = crate::graph::compute_lines(next, |graph, alone, whole| {
+        let cx = |step| cx(graph, step, target, tuning);
+        let small = |step: &Step| graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES;
+        !sized::fits(graph, alone) && small(alone) && softmax::computes(&cx(alone), &cx(whole))
+    })
+    .or(begun);
+    let next = computed.as_ref().unwrap_or(graph);
     let summed = crate::graph::sum_convolutions(next, |graph, whole, parts| {
         let StepKind::Conv(conv) = &whole.kind else { return false };
         conv::adds(&cx(graph, whole, target, tuning), conv) && worth(graph, whole, parts)
     })
-    .or(begun);
+    .or(computed);
     let next = summed.as_ref().unwrap_or(graph);
     crate::graph::in_pieces(next, |graph, step| {
         let cx = cx(graph, step, target, tuning);
@@ -455,8 +462,9 @@ pub fn lower_linked(
         StepKind::Packed(p) => packed::lower(&cx, p),
         StepKind::Extremes(e) => extremes::lower(&cx, e),
         StepKind::Scan(s) => scan::lower(&cx, s),
-        StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
-        StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
+        StepKind::Softmax(s) => softmax::softmax(&cx, s),
+        StepKind::Normalize(n) => softmax::normalize(&cx, n),
+        StepKind::ComputedLines(c) => softmax::of_computed(&cx, c),
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
         StepKind::TopK(best) => topk::lower(&cx, best),

@@ -1,5 +1,8 @@
 //! Softmax and normalisations: lines that fit in their team's registers are read once, long ones in [`pieces`](super::pieces), others
 //! once a pass.
+//!
+//! The elements of lines may be what an expression makes of several operands, and a result, too ([`ComputedLines`]). Lines that are held
+//! are made once. Of others the first pass stores them, if somebody is to, and later ones read that.
 
 use super::error::{Reason, Res};
 use super::float::Float;
@@ -9,25 +12,56 @@ use super::pieces::{Found, Pieces};
 use super::staged::Staged;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes};
-use crate::graph::expr::Unary;
+use crate::graph::expr::{Expr, Unary};
+use crate::graph::fused::{ComputedLines, LineRule, Normalize, Softmax, StepKind};
 use crate::mir::{Gen, OpenLoop, Part, Type};
 use crate::tensor::DType;
 
 /// Dwords that a workitem loads of a line before it stores what comes of them: of other operands alone where the line is held.
 const AHEAD: usize = 48;
 
-/// The type that the elements of operand 0 are computed in.
-fn float_type(cx: &Cx) -> Res<Float> {
-    let t = cx.dtype(Arg::Input(0));
-    if t.is_float() { Ok(Float(values::computed(t))) } else { Err(Reason::NotFloat(t)) }
+/// Dwords of operands that a workitem loads before it makes elements of them.
+const MADE_AHEAD: usize = 64;
+
+/// What the elements of lines are made of.
+struct Elements<'a> {
+    /// Operands. Lines are walked as they lie in the first.
+    sources: Vec<Arg>,
+    /// What an element is of these, where it is not the first one's own.
+    made: Option<&'a Expr>,
+    dtype: DType,
+    /// Where elements are written, if they are a result, too.
+    kept: Option<Arg>,
 }
 
-/// A walk over the lines of operand 0, the dimensions of its view from `outer` on.
+impl<'a> Elements<'a> {
+    fn of(cx: &Cx<'a>) -> Elements<'a> {
+        let StepKind::ComputedLines(c) = &cx.step.kind else {
+            return Elements { sources: vec![Arg::Input(0)], made: None, dtype: cx.dtype(Arg::Input(0)), kept: None };
+        };
+        Elements {
+            sources: c.sources().map(Arg::Input).collect(),
+            made: Some(&c.element),
+            dtype: c.element.dtype(),
+            kept: c.kept.then_some(Arg::Input(0)),
+        }
+    }
+
+    /// The type that they are computed in.
+    fn float(&self) -> Res<Float> {
+        if self.dtype.is_float() { Ok(Float(values::computed(self.dtype))) } else { Err(Reason::NotFloat(self.dtype)) }
+    }
+}
+
+/// A walk over lines, the dimensions of a step's views from `outer` on.
 pub(super) struct Walk<'a> {
     cx: &'a Cx<'a>,
     pub lines: Lines,
+    elements: Elements<'a>,
     float: Float,
-    /// How the lines lie in each access: operand 0, those of the expression, the result.
+    /// Elements are where they are kept, and read there from now on.
+    stored: bool,
+    /// How the lines lie in each access: those of the elements, those of the expression, the result.
     places: Vec<(Arg, Place)>,
     /// The line, where it is held: what the last pass left of each chunk's elements.
     held: Vec<(Chunk, Vec<Part>)>,
@@ -41,33 +75,41 @@ pub(super) struct Walk<'a> {
 
 /// `e^x` of softmax: of f16 that becomes f16 the short recipe.
 pub(super) fn exponential(cx: &Cx, float: Float, w: &mut Writer, x: Part) -> Part {
-    let halves = [Arg::Input(0), Arg::Output].iter().all(|a| cx.dtype(*a) == DType::F16);
+    let halves = [Elements::of(cx).dtype, cx.dtype(Arg::Output)] == [DType::F16; 2];
     match halves.then(|| halves::unary(&mut w.b, Unary::Exp, DType::F16, x)).flatten() {
         Some(y) => y,
         None => float.exp(&mut w.b, x),
     }
 }
 
-/// What is walked: operand 0, the expression's other operands, the result.
+/// What is walked: what elements are made of, the expression's other operands, where elements are kept, the result.
 fn walked(cx: &Cx) -> Vec<Arg> {
-    let others = epilogue::operands(cx).into_iter().filter(|i| *i > 0).map(Arg::Input);
-    [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect()
+    let Elements { mut sources, kept, .. } = Elements::of(cx);
+    let others = epilogue::operands(cx).into_iter().map(Arg::Input);
+    let others: Vec<Arg> = others.filter(|a| !sources.contains(a)).chain(kept).collect();
+    sources.extend(others);
+    sources.push(Arg::Output);
+    sources
 }
 
 /// The lines of a step, the dimensions from `outer` on.
 pub(super) fn shape(cx: &Cx, outer: usize) -> Res<Shape> {
-    let accesses: Vec<_> = walked(cx).into_iter().map(|a| (cx.dtype(a), cx.view(a))).collect();
+    let args = walked(cx);
+    let elements = (Elements::of(cx).dtype, cx.view(args[0]));
+    let accesses: Vec<_> = [elements].into_iter().chain(args.iter().map(|a| (cx.dtype(*a), cx.view(*a)))).collect();
     Shape::of(&accesses, outer, cx.step.output.view.dims[..outer].iter().product(), true)
 }
 
 impl<'a> Walk<'a> {
     /// Begins the kernel. Every access is prepared outside of loops.
     pub fn begin(cx: &'a Cx<'a>, outer: usize) -> Res<(Writer, Walk<'a>)> {
-        let float = float_type(cx)?;
+        let elements = Elements::of(cx);
+        let float = elements.float()?;
         let out = &cx.step.output.view;
         let args = walked(cx);
         let shape = shape(cx, outer)?;
-        let (mut w, mut lines) = Lines::begin(cx, Shape { staged: Staged::fits(cx, &shape), ..shape });
+        let staged = elements.made.is_none() && Staged::fits(cx, &shape);
+        let (mut w, mut lines) = Lines::begin(cx, Shape { staged, ..shape });
         for &arg in &args {
             w.buffer(cx, arg)?;
         }
@@ -80,11 +122,11 @@ impl<'a> Walk<'a> {
             let length: usize = out.dims[outer..].iter().product();
             args.iter().map(|a| (cx.dtype(*a).size() * length) as f64).sum::<f64>()
         };
-        let (kept, own): (Vec<Arg>, Vec<Arg>) = args.iter().partition(|a| is_same(a));
-        let turns = lines.worth(cx.target, bytes(&own), bytes(&kept), kept.len() as u32);
+        let (of_all, own): (Vec<Arg>, Vec<Arg>) = args.iter().partition(|a| is_same(a));
+        let turns = lines.worth(cx.target, bytes(&own), bytes(&of_all), of_all.len() as u32);
         let (mut same, mut node) = (Vec::new(), None);
         if turns > 1 {
-            for arg in kept {
+            for arg in of_all {
                 let (place, buf) = (lines.place(&mut w, cx.view(arg), cx.dtype(arg).size(), outer), w.buffer(cx, arg)?);
                 let mut chunks = Vec::new();
                 lines.each(&mut w, "same", |w, c| {
@@ -100,7 +142,8 @@ impl<'a> Walk<'a> {
             places.push((arg, lines.place(&mut w, cx.view(arg), cx.dtype(arg).size(), outer)));
         }
         let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines)?) } else { None };
-        Ok((w, Walk { cx, lines, float, places, held: Vec::new(), turns: node, same, staged }))
+        let (held, turns) = (Vec::new(), node);
+        Ok((w, Walk { cx, lines, elements, float, stored: false, places, held, turns, same, staged }))
     }
 
     /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
@@ -111,22 +154,58 @@ impl<'a> Walk<'a> {
         self.lines.grid()
     }
 
-    /// The elements of a chunk in an access, or one that serves for all.
-    fn load(&self, w: &mut Writer, arg: Arg, c: &Chunk) -> Res<Vec<Value>> {
+    /// How the lines lie in an access.
+    fn place(&self, arg: Arg) -> Res<&Place> {
+        let found = self.places.iter().find(|p| p.0 == arg);
+        found.map(|p| &p.1).ok_or(Reason::Malformed("an access that was not prepared"))
+    }
+
+    /// The elements of a chunk, by its number, in an access, or one that serves for all.
+    fn load(&self, w: &mut Writer, arg: Arg, c: &Chunk, number: usize) -> Res<Vec<Value>> {
+        if let Some((_, chunks)) = self.same.iter().find(|s| s.0 == arg) {
+            return Ok(chunks[number].clone());
+        }
         if let (Arg::Input(0), Some(staged)) = (arg, &self.staged) {
             return Ok(vec![staged.load(w, &self.lines, self.cx.dtype(arg), c)]);
         }
-        let place =
-            self.places.iter().find(|p| p.0 == arg).ok_or(Reason::Malformed("an access that was not prepared"))?;
-        let buf = w.buffer(self.cx, arg)?;
-        Ok(self.lines.load(w, self.cx.dtype(arg), buf, &place.1, c))
+        let (place, buf) = (self.place(arg)?, w.buffer(self.cx, arg)?);
+        Ok(self.lines.load(w, self.cx.dtype(arg), buf, place, c))
     }
 
-    /// The elements of a chunk of operand 0.
-    fn elements(&self, w: &mut Writer, c: &Chunk) -> Res<Vec<Part>> {
-        let mut list: Vec<Part> = self.load(w, Arg::Input(0), c)?.into_iter().map(|x| x.whole(&mut w.b)).collect();
-        list.resize(self.lines.together() as usize, list[0]);
-        Ok(list)
+    /// What is read of lines now, where they are not held.
+    fn sources(&self) -> Vec<Arg> {
+        match self.elements.kept {
+            Some(kept) if self.stored => vec![kept],
+            _ => self.elements.sources.clone(),
+        }
+    }
+
+    /// That of a chunk.
+    fn loaded(&self, w: &mut Writer, c: &Chunk, number: usize) -> Res<Vec<Vec<Value>>> {
+        self.sources().into_iter().map(|arg| self.load(w, arg, c, number)).collect()
+    }
+
+    /// The elements that are made of it.
+    fn made(&self, w: &mut Writer, loaded: &[Vec<Value>]) -> Res<Vec<Part>> {
+        let element = |operand: usize, e: usize| loaded[operand][e.min(loaded[operand].len() - 1)];
+        let all = 0..self.lines.together() as usize;
+        let Some(made) = self.elements.made.filter(|_| !self.stored) else {
+            let mut list: Vec<Part> = loaded[0].iter().map(|x| x.whole(&mut w.b)).collect();
+            list.resize(all.len(), list[0]);
+            return Ok(list);
+        };
+        let first = usize::from(self.elements.kept.is_some());
+        let one = |e: usize| Ok(expr::eval(&mut w.b, made, &|i| element(i as usize - first, e), None)?.whole(&mut w.b));
+        all.map(one).collect()
+    }
+
+    /// Writes a chunk's elements where they are kept, if they are.
+    fn keep(&self, w: &mut Writer, c: &Chunk, list: &[Part]) -> Res<()> {
+        let Some(arg) = self.elements.kept.filter(|_| !self.stored) else { return Ok(()) };
+        let (place, buf, t) = (self.place(arg)?, w.buffer(self.cx, arg)?, self.elements.dtype);
+        let values: Vec<Value> = list.iter().map(|x| Value::of(t, *x)).collect();
+        self.lines.store(w, t, buf, place, c, &values);
+        Ok(())
     }
 
     /// A pass: calls `body` with each chunk, and each of its elements and its place in the chunk; what it gives is what the
@@ -139,8 +218,8 @@ impl<'a> Walk<'a> {
         mut body: impl FnMut(&mut Writer, &Chunk, usize, Part) -> Part,
     ) -> Res<()> {
         let float = self.float;
-        let filled = |w: &mut Writer, walk: &Walk, c: &Chunk| -> Res<Vec<Part>> {
-            let mut list = walk.elements(w, c)?;
+        let filled = |w: &mut Writer, walk: &Walk, c: &Chunk, loaded: &[Vec<Value>]| -> Res<Vec<Part>> {
+            let mut list = walk.made(w, loaded)?;
             if let Some(mask) = c.inside {
                 let fill = float.held(&mut w.b, fill);
                 list.iter_mut().for_each(|x| *x = float.select(&mut w.b, mask, *x, fill));
@@ -148,20 +227,30 @@ impl<'a> Walk<'a> {
             Ok(list)
         };
         if !self.lines.is_held() {
-            return self.lines.each(w, name, |w, c| {
-                let list = filled(w, self, c)?;
+            self.lines.each(w, name, |w, c| {
+                let loaded = self.loaded(w, c, 0)?;
+                let list = filled(w, self, c, &loaded)?;
+                self.keep(w, c, &list)?;
                 list.into_iter().enumerate().for_each(|(e, x)| {
                     body(w, c, e, x);
                 });
                 Ok(())
-            });
+            })?;
+            self.stored = self.elements.kept.is_some();
+            return Ok(());
         }
         if self.held.is_empty() {
             let mut held = Vec::new();
-            self.lines.each(w, name, |w, c| {
-                held.push((*c, filled(w, self, c)?));
+            self.lines.some(w, name, self.made_together(), |w, chunks| {
+                let numbered = chunks.iter().zip(held.len()..);
+                let loaded: Vec<_> = numbered.map(|(c, n)| self.loaded(w, c, n)).collect::<Res<_>>()?;
+                for (c, loaded) in chunks.iter().zip(&loaded) {
+                    held.push((*c, filled(w, self, c, loaded)?));
+                }
                 Ok(())
             })?;
+            // Behind all loads, which do not pass stores.
+            held.iter().try_for_each(|(c, list)| self.keep(w, c, list))?;
             self.held = held;
         }
         for (c, list) in &mut self.held {
@@ -176,12 +265,22 @@ impl<'a> Walk<'a> {
     fn beside(&self, w: &mut Writer, c: &Chunk, number: usize) -> Res<Vec<Vec<Value>>> {
         let mut operands = vec![Vec::new(); self.cx.step.inputs.len()];
         for i in epilogue::operands(self.cx) {
-            operands[i] = match self.same.iter().find(|s| s.0 == Arg::Input(i)) {
-                Some((_, chunks)) => chunks[number].clone(),
-                None => self.load(w, Arg::Input(i), c)?,
-            };
+            operands[i] = self.load(w, Arg::Input(i), c, number)?;
         }
         Ok(operands)
+    }
+
+    /// Dwords of a chunk that are loaded, of these accesses: not of what is the same for all lines.
+    fn dwords(&self, args: impl Iterator<Item = Arg>) -> usize {
+        let own = args.filter(|a| self.same.iter().all(|s| s.0 != *a));
+        own.map(|a| (self.cx.dtype(a).size() * self.lines.together() as usize).div_ceil(4)).sum()
+    }
+
+    /// Chunks whose elements are made together, where the line is held.
+    fn made_together(&self) -> usize {
+        let Some(_) = self.elements.made else { return 1 };
+        let dwords = self.dwords(self.elements.sources.iter().copied());
+        (MADE_AHEAD.min(self.lines.room(self.cx.target) as usize) / dwords.max(1)).max(1)
     }
 
     /// Chunks whose other operands are loaded together, and themselves where they are not held. What is stored may be what is loaded: loads do not
@@ -192,8 +291,8 @@ impl<'a> Walk<'a> {
         let others: Vec<Arg> = others.filter(|a| self.same.iter().all(|s| s.0 != *a)).collect();
         let held = self.lines.is_held();
         let elements = others.len() * together;
-        let read = others.into_iter().chain((!held).then_some(Arg::Input(0)));
-        let dwords: usize = read.map(|a| (cx.dtype(a).size() * together).div_ceil(4)).sum();
+        let read = if held { Vec::new() } else { self.sources() };
+        let dwords = self.dwords(others.into_iter().chain(read));
         // Elements are computed in registers of their own.
         let room = if held { self.lines.room(cx.target) as usize / elements.max(1) } else { usize::MAX };
         (AHEAD / dwords.max(1)).min(room).max(1)
@@ -204,7 +303,7 @@ impl<'a> Walk<'a> {
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
         let cx = self.cx;
         let mut one = |w: &mut Writer, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
-            let t = cx.dtype(Arg::Input(0));
+            let t = self.elements.dtype;
             let mut results = Vec::new();
             for (e, x) in list.iter().enumerate() {
                 let y = f(w, *x);
@@ -215,8 +314,7 @@ impl<'a> Walk<'a> {
                 staged.store(w, &self.lines, cx.dtype(Arg::Output), c, *one);
                 return Ok(());
             }
-            let (_, place) = self.places.last().ok_or(Reason::Malformed("a step without a result"))?;
-            let buf = w.buffer(cx, Arg::Output)?;
+            let (place, buf) = (self.place(Arg::Output)?, w.buffer(cx, Arg::Output)?);
             self.lines.store(w, cx.dtype(Arg::Output), buf, place, c, &results);
             Ok(())
         };
@@ -231,7 +329,8 @@ impl<'a> Walk<'a> {
         self.lines.some(w, "write", self.chunks_together(), |w, chunks| {
             let mut loaded = Vec::new();
             for c in chunks {
-                loaded.push((self.elements(w, c)?, self.beside(w, c, 0)?));
+                let of_line = self.loaded(w, c, 0)?;
+                loaded.push((self.made(w, &of_line)?, self.beside(w, c, 0)?));
             }
             chunks.iter().zip(&loaded).try_for_each(|(c, (list, operands))| one(w, c, operands, list))
         })
@@ -250,12 +349,62 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Softmax over the last dimension: maximum, sum of exponentials, result.
-pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
-    let out = &cx.step.output.view;
-    if let Some(found) = Pieces::of(cx, out.rank() - 1, Found::Softmax) {
-        return found.softmax(cx, log, masked);
+/// Softmax over the last dimension.
+pub(super) fn softmax(cx: &Cx, s: &Softmax) -> Res<Vec<Kernel>> {
+    match Pieces::of(cx, cx.step.output.view.rank() - 1, Found::Softmax) {
+        Some(found) => found.softmax(cx, s.log, s.masked),
+        None => softmax_in_walk(cx, s),
     }
+}
+
+/// Normalisation over the last dimensions.
+pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
+    if let Some(found) = Grouped::of(cx, n.axes) {
+        return found.lower(cx, n.epsilon, n.center);
+    }
+    match Pieces::of(cx, cx.step.output.view.rank() - n.axes, Found::Norm) {
+        Some(found) => found.normalize(cx, n.epsilon, n.center),
+        None => normalize_in_walk(cx, n),
+    }
+}
+
+/// Softmax or a normalisation of what an expression makes.
+pub(super) fn of_computed(cx: &Cx, computed: &ComputedLines) -> Res<Vec<Kernel>> {
+    match &computed.rule {
+        LineRule::Softmax(s) => softmax_in_walk(cx, s),
+        LineRule::Normalize(n) => normalize_in_walk(cx, n),
+    }
+}
+
+/// True where `whole`, which makes the lines of `alone` itself, is one walk over them, and does not read more than both steps by themselves.
+pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
+    let StepKind::ComputedLines(computed) = &whole.step.kind else { return false };
+    let outer = whole.step.output.view.rank() - computed.rule.axes();
+    let otherwise = match &computed.rule {
+        LineRule::Softmax(_) => Pieces::of(alone, outer, Found::Softmax).is_some(),
+        LineRule::Normalize(n) => {
+            Grouped::of(alone, n.axes).is_some() || Pieces::of(alone, outer, Found::Norm).is_some()
+        }
+    };
+    if otherwise {
+        return false;
+    }
+    let Ok(shape) = shape(whole, outer) else { return false };
+    // Lines that are not held and not kept are made anew in each pass.
+    let passes = match &computed.rule {
+        LineRule::Normalize(n) if !n.center => 2,
+        _ => 3,
+    };
+    let size = |a: Arg| whole.dtype(a).size();
+    let sources: usize = computed.sources().map(|i| size(Arg::Input(i))).sum();
+    let elements = computed.element.dtype().size();
+    let once = || Lines::begin(whole, shape).1.is_held();
+    computed.kept || passes * sources <= sources + (1 + passes) * elements || once()
+}
+
+/// Maximum, sum of exponentials, result.
+fn softmax_in_walk(cx: &Cx, &Softmax { log, masked }: &Softmax) -> Res<Vec<Kernel>> {
+    let out = &cx.step.output.view;
     let (mut w, mut walk) = Walk::begin(cx, out.rank() - 1)?;
     let (float, held) = (walk.float, walk.lines.is_held());
     let largest = walk.partial(&mut w, f64::NEG_INFINITY);
@@ -307,16 +456,10 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
     Ok(vec![w.finish(grid, 5 * out.len() as u64)])
 }
 
-/// Normalisation over the last `axes` dimensions: mean, variance around it, result.
-pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f64, center: bool) -> Res<Vec<Kernel>> {
-    if let Some(found) = Grouped::of(cx, axes) {
-        return found.lower(cx, epsilon, center);
-    }
+/// Mean, variance around it, result.
+fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center }: &Normalize) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;
-    if let Some(found) = Pieces::of(cx, outer, Found::Norm) {
-        return found.normalize(cx, epsilon, center);
-    }
     let length: usize = out.dims[outer..].iter().product();
     let (mut w, mut walk) = Walk::begin(cx, outer)?;
     let (float, held) = (walk.float, walk.lines.is_held());

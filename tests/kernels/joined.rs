@@ -19,7 +19,7 @@ fn outputs(b: &Builder, what: &str, most: f64) -> (Vec<HostTensor>, usize) {
 }
 
 /// The same on some targets, of launches whose names begin so.
-fn outputs_on(targets: &[&str], b: &Builder, what: &str, most: f64, name: &str) -> (Vec<HostTensor>, usize) {
+pub fn outputs_on(targets: &[&str], b: &Builder, what: &str, most: f64, name: &str) -> (Vec<HostTensor>, usize) {
     let graph = fuse(&b.model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
     let want = apart::outputs(&b.model, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut joined = 0;

@@ -9,6 +9,7 @@ mod caches;
 mod chained;
 mod channels;
 mod choices;
+mod computed;
 mod decoding;
 mod direct;
 mod divided;

@@ -96,6 +96,30 @@ def layer_norm(shape, dtype):
     return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
 
 
+def of_sum(op, kept, row=False):
+    """Softmax or a normalisation of the sum of two matrices, and of a row where there is to be one; the sum is a result, too, or not."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=23)
+        for name in ["x", "z"]:
+            g.input(name, shape, dtype)
+        g.node("Add", ["x", "z"], ["both" if row else "sum"])
+        if row:
+            g.weight("b", np.ones(shape[-1], dtype))
+            g.node("Add", ["both", "b"], ["sum"])
+        scales = []
+        if op != "Softmax":
+            g.weight("s", np.ones(shape[-1], dtype))
+            scales = ["s"]
+        g.node(op, ["sum", *scales], ["y0"], axis=-1)
+        results = ["y0", "sum"] if kept else ["y0"]
+        for name in results:
+            g.output(name, shape, dtype)
+        return g, (1 + len(results)) * int(np.prod(shape)) * np.dtype(dtype).itemsize  # the second operand, too
+
+    return make
+
+
 def quantized(to, axis):
     """Quantisation by a scale of each line, or of each column, and zero points."""
 
@@ -156,6 +180,9 @@ KERNELS = [
       for name, to in [("i8", np.int8), ("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)]
       for what, axis in [("line", 0), ("column", 1)]],
     ("LayerNormalization", "lines of 4096", FLOATS, LINES, layer_norm),
+    *[(op, f"of a sum{' with a row' if row else ''}{', which is a result, too' if kept else ''}", FLOATS, lambda n: LINES(n // 2),
+       of_sum(op, kept, row))
+      for op in ["LayerNormalization", "RMSNormalization", "Softmax"] for kept, row in [(True, False), (False, False), (True, True)]],
     ("LRN", "64 channels of 128x128", FLOATS, IMAGES, one("LRN", size=5)),
     ("GroupNormalization", "320 channels of 64x64 last", FLOATS,
      lambda n: [n // (320 * 4096), 64, 64, 320],

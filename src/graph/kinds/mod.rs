@@ -2,6 +2,7 @@
 //! file; its kernels are written in [`crate::kernels`].
 
 mod attention;
+mod computed;
 mod conv;
 mod extremes;
 mod matmul;
@@ -24,6 +25,7 @@ mod topk;
 mod window;
 
 pub use attention::{Attention, MadeLines, Undefined};
+pub use computed::{ComputedLines, LineRule};
 pub use conv::{Before, Conv, Summand};
 pub use extremes::Extremes;
 pub use nibbles::Nibbles;
@@ -92,6 +94,8 @@ pub enum StepKind {
     Packed(Packed),
     /// Normalisation.
     Normalize(Normalize),
+    /// Softmax or a normalisation of lines that an expression makes.
+    ComputedLines(ComputedLines),
     /// A matrix product and the normalisation of its rows.
     Normed(Normed),
     /// A matrix product of normalised rows.
@@ -125,6 +129,7 @@ impl Deref for StepKind {
             StepKind::Attention(k) => k,
             StepKind::Packed(k) => k,
             StepKind::Normalize(k) => k,
+            StepKind::ComputedLines(k) => k,
             StepKind::Normed(k) => k,
             StepKind::Standardized(k) => k,
             StepKind::Program(k) => k,

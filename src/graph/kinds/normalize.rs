@@ -29,6 +29,17 @@ impl Normalize {
         let var = all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
         all.iter_mut().for_each(|x| *x = (*x - mean) / (var + self.epsilon).sqrt());
     }
+
+    /// What becomes of elements, walked as a view says.
+    pub(super) fn of_lines(&self, elements: &[f64], view: &View) -> Vec<f64> {
+        let mut out = Vec::with_capacity(view.len());
+        rows(view, self.axes, |at| {
+            let from = out.len();
+            out.extend(at.iter().map(|&i| elements[i]));
+            self.normalize(&mut out[from..]);
+        });
+        out
+    }
 }
 
 impl Kind for Normalize {
@@ -52,14 +63,7 @@ impl Kind for Normalize {
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        let (a, v) = (at.floats(0)?, at.view(0));
-        let mut out = Vec::with_capacity(v.len());
-        rows(v, self.axes, |at| {
-            let from = out.len();
-            out.extend(at.iter().map(|&i| a[i]));
-            self.normalize(&mut out[from..]);
-        });
-        Ok(Some(Data::Float(out)))
+        Ok(Some(Data::Float(self.of_lines(at.floats(0)?, at.view(0)))))
     }
 
     fn split(&self, runs: &[Range<usize>]) -> Option<StepKind> {
