@@ -9,7 +9,7 @@ use super::forward::redirect;
 use super::fused::{Access, ComputedLines, FusedGraph, LineRule, Role, Step, StepKind};
 use super::join::lying;
 use super::uses::{Changes, Changing, Uses};
-use super::view::View;
+use super::view::{View, dense_strides};
 
 /// The graph with such steps, of those that `worth` says yes to, told of the softmax or normalisation alone and of the whole; `None`
 /// where there are none.
@@ -52,6 +52,14 @@ fn computed(graph: &FusedGraph, uses: &Uses, at: usize) -> Option<(usize, Step)>
     if !later || kept && lying(graph, lines).is_none() {
         return None;
     }
+    let whole = beginning(before, step, rule, kept)
+        .or_else(|| beginning(before, &in_dims_of(step, rule, &before.output.view), rule, kept))?;
+    graph.step_promises(&whole).is_ok().then_some((writer, whole))
+}
+
+/// A step that begins with what the one before makes, whose result it walks.
+fn beginning(before: &Step, step: &Step, rule: LineRule, kept: bool) -> Option<Step> {
+    let lines = &step.inputs[0];
     let moved = |a: &Access| Some(Access::new(a.tensor, redirect(&lines.view, &a.view)?));
     let sources = before.inputs.iter().map(moved).collect::<Option<Vec<Access>>>()?;
     // Lines are walked as they lie in the operand that has most elements of its own.
@@ -72,14 +80,38 @@ fn computed(graph: &FusedGraph, uses: &Uses, at: usize) -> Option<(usize, Step)>
     let mut inputs: Vec<Access> = if kept { vec![lines.clone()] } else { Vec::new() };
     inputs.extend(order.iter().map(|i| sources[*i].clone()));
     inputs.extend_from_slice(&step.inputs[1..]);
-    let kind = StepKind::ComputedLines(ComputedLines { rule, element, operands: sources.len(), kept });
     let whole = Step {
         name: format!("{}+{}", before.name, step.name),
-        kind,
+        kind: StepKind::ComputedLines(ComputedLines { rule, element, operands: sources.len(), kept }),
         inputs,
         expr: renumbered(&step.expr, step.expr.result(), behind)?,
         output: step.output.clone(),
     };
     let fits = whole.inputs.len() <= MAX_INPUTS && before.expr.cost() + whole.expr.cost() <= MAX_COST;
-    (fits && graph.step_promises(&whole).is_ok()).then_some((writer, whole))
+    fits.then_some(whole)
+}
+
+/// A step whose dimensions that count lines are as fine as those of the view in which what it walks was written, all of it: operands may
+/// change along these alone.
+fn in_dims_of(step: &Step, rule: LineRule, written: &View) -> Step {
+    let mut fine = step.clone();
+    let lines = &step.inputs[0].view;
+    let places = dense_strides(&written.dims);
+    for d in (0..lines.rank().saturating_sub(rule.axes())).rev() {
+        let (n, stride) = (lines.dims[d] as i64, lines.strides[d]);
+        let (mut parts, mut end) = (Vec::new(), n * stride);
+        for place in places.iter().copied().filter(|p| stride > 0 && *p > stride && p % stride == 0) {
+            if place < end && end % place == 0 {
+                parts.push((end / place) as usize);
+                end = place;
+            }
+        }
+        if !parts.is_empty() {
+            parts.push((end / stride) as usize);
+            for a in fine.inputs.iter_mut().chain([&mut fine.output]) {
+                a.view = a.view.split(d, &parts);
+            }
+        }
+    }
+    fine
 }

@@ -34,7 +34,7 @@ fn residuals() {
     for (i, shape) in shapes.into_iter().enumerate() {
         for (j, (t, most)) in types.into_iter().enumerate() {
             let mut b = Builder::new(23, (10 * i + j) as u64);
-            let mut typed = |b: &mut Builder, shape: &[usize]| {
+            let typed = |b: &mut Builder, shape: &[usize]| {
                 let x = b.random(shape).to_f64();
                 b.input_of(HostTensor::from_f64(t, shape, &x))
             };
@@ -82,7 +82,7 @@ fn elements_of_other_types() {
 fn lines_too_long_for_registers() {
     for (op, is_kept) in [("LayerNormalization", true), ("RMSNormalization", false), ("Softmax", true)] {
         let (shape, mut b) = ([2, 70_002], Builder::new(23, 5));
-        let mut input = |b: &mut Builder| {
+        let input = |b: &mut Builder| {
             let x = b.random(&shape).to_f64();
             b.input_of(HostTensor::from_f64(DType::F64, &shape, &x))
         };
@@ -94,6 +94,23 @@ fn lines_too_long_for_registers() {
             b.output(&sum);
         }
         is_one(&b, &format!("{op} of f64 {shape:?}"), 1e-9);
+    }
+}
+
+/// What is the same for each image's lines, which are walked as one row of them.
+#[test]
+fn operands_of_other_dimensions() {
+    for (case, shape) in [[3, 7, 64], [2, 5, 33]].into_iter().enumerate() {
+        let mut b = Builder::new(23, case as u64);
+        let (x, position, scale) = (b.input(&shape), b.input(&shape[1..]), b.input(&[shape[0], 1, 1]));
+        let scaled = b.node("Mul", &[&x, &scale], &[]);
+        let sum = b.node("Add", &[&scaled, &position], &[]);
+        let z = ended(&mut b, "RMSNormalization", &sum, DType::F32, shape[2], -1);
+        b.output(&z);
+        if case > 0 {
+            b.output(&sum);
+        }
+        is_one(&b, &format!("positions of {shape:?}"), 2e-5);
     }
 }
 
