@@ -85,6 +85,15 @@ fn exp_of_bf16(b: &mut Builder, x: Part) -> Part {
     mul(b, e, down)
 }
 
+/// `e^x` of what is not above 0.
+pub(super) fn exp_below_one(b: &mut Builder, dtype: DType, x: Part) -> Part {
+    if dtype == DType::F16 {
+        return exp_of_f16(b, x);
+    }
+    let e = exp(b, x, 1.0, 64.0);
+    mul(b, e, 2f32.powi(-64))
+}
+
 /// `e^x - 1`, below 1/8 a polynomial.
 fn exp_minus_one(b: &mut Builder, x: Part) -> Part {
     let t = mul(b, x, LOG2_E);

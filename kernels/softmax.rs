@@ -12,7 +12,7 @@ use super::pieces::{Found, Pieces};
 use super::staged::Staged;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes};
-use crate::graph::expr::{Expr, Unary};
+use crate::graph::expr::Expr;
 use crate::graph::fused::{ComputedLines, LineRule, Normalize, Softmax, StepKind};
 use crate::mir::{Gen, OpenLoop, Part, Type};
 use crate::tensor::DType;
@@ -73,12 +73,12 @@ pub(super) struct Walk<'a> {
     staged: Option<Staged>,
 }
 
-/// `e^x` of softmax: of f16 that becomes f16 the short recipe.
+/// `e^x` of softmax, whose operands are not above 0: of 16 bits that stay 16 bits the short recipe.
 pub(super) fn exponential(cx: &Cx, float: Float, w: &mut Writer, x: Part) -> Part {
-    let halves = [Elements::of(cx).dtype, cx.dtype(Arg::Output)] == [DType::F16; 2];
-    match halves.then(|| halves::unary(&mut w.b, Unary::Exp, DType::F16, x)).flatten() {
-        Some(y) => y,
-        None => float.exp(&mut w.b, x),
+    let dtype = Elements::of(cx).dtype;
+    match dtype.is_half() && dtype == cx.dtype(Arg::Output) {
+        true => halves::exp_below_one(&mut w.b, dtype, x),
+        false => float.exp(&mut w.b, x),
     }
 }
 
@@ -379,17 +379,17 @@ pub(super) fn of_computed(cx: &Cx, computed: &ComputedLines) -> Res<Vec<Kernel>>
 /// True where `whole`, which makes the lines of `alone` itself, is one walk over them, and does not read more than both steps by themselves.
 pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
     let StepKind::ComputedLines(computed) = &whole.step.kind else { return false };
-    let outer = whole.step.output.view.rank() - computed.rule.axes();
+    let outer = |cx: &Cx| cx.step.output.view.rank() - computed.rule.axes();
     let otherwise = match &computed.rule {
-        LineRule::Softmax(_) => Pieces::of(alone, outer, Found::Softmax).is_some(),
+        LineRule::Softmax(_) => Pieces::of(alone, outer(alone), Found::Softmax).is_some(),
         LineRule::Normalize(n) => {
-            Grouped::of(alone, n.axes).is_some() || Pieces::of(alone, outer, Found::Norm).is_some()
+            Grouped::of(alone, n.axes).is_some() || Pieces::of(alone, outer(alone), Found::Norm).is_some()
         }
     };
     if otherwise {
         return false;
     }
-    let Ok(shape) = shape(whole, outer) else { return false };
+    let Ok(shape) = shape(whole, outer(whole)) else { return false };
     // Lines that are not held and not kept are made anew in each pass.
     let passes = match &computed.rule {
         LineRule::Normalize(n) if !n.center => 2,
