@@ -436,7 +436,7 @@ fn busy(f: &Function, inst: &MInst) -> u32 {
 }
 
 /// The quickest order that stays within the goals (VGPRs, SGPRs) with some of each in reserve; `None` when it takes more than three fifths of the time
-/// of the source's and waits more than a quarter as long: whoever wrote that had in mind what is not seen here, other waves and lines of caches.
+/// of the source's and waits more than two fifths as long: whoever wrote that had in mind what is not seen here, other waves and lines of caches.
 fn with_reserve(
     f: &Function,
     live: &Liveness,
@@ -451,7 +451,7 @@ fn with_reserve(
     let (cycles, order) = timed.min_by_key(|o| o.0)?;
     let before = g.cycles(f, insts, &g.order);
     let issued: u32 = insts.iter().map(|i| busy(f, i)).sum();
-    (cycles < before / 5 * 3 || cycles - issued < (before - issued) / 4).then_some(order)
+    (cycles < before / 5 * 3 || cycles - issued < (before - issued) / 5 * 2).then_some(order)
 }
 
 /// An order of the block's instructions that stays within the goals (VGPRs, SGPRs), with some of each in `reserve`; `None` when the greedy
