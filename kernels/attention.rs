@@ -144,6 +144,11 @@ pub(super) fn chains(cx: &Cx) -> bool {
     matches!(plan::choose(cx.graph, cx.step, cx.target), Some(How::Few(_)))
 }
 
+/// Operands that one which shares a launch loads before it waits for the step before: what there is of caches.
+pub(super) fn loaded_ahead(kind: &Attention) -> Vec<usize> {
+    if few::loads_ahead(kind) { [1, 2].map(|i| few::past(kind, i)).to_vec() } else { Vec::new() }
+}
+
 pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let how = plan::choose(cx.graph, cx.step, cx.target).ok_or(Reason::Malformed("an attention that no form fits"))?;
     let grouped = plan::grouped(cx.step);

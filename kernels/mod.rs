@@ -142,6 +142,10 @@ pub enum Number {
     Pieces(usize, usize, u32),
     /// How often the kernel was launched before, of [`Kernel::rounds`]; what launches it knows that.
     Round,
+    /// Workgroups that the first step of a round in a launch waits for, those of the last step of the round before ([`Link`]); what launches it knows that.
+    Before,
+    /// What the counter of a round's last step wraps to 0 at: one less than its workgroups in a launch's last round, and more in others.
+    Wraps,
 }
 
 /// The number behind an argument of a step's kernel.
@@ -534,8 +538,10 @@ impl<'a> Cx<'a> {
     }
     fn kernel(&self, workgroup_size: u32) -> Writer {
         let mut b = Builder::new(self.target, self.name, workgroup_size);
-        b.stores_for_device(self.link.is_some_and(|l| l.follows));
-        Writer { b, args: Vec::new(), blobs: Vec::new(), link: self.link }
+        b.stores_for_device(self.link.is_some());
+        let mut w = Writer { b, args: Vec::new(), blobs: Vec::new(), link: self.link, counters: None };
+        w.ask_links();
+        w
     }
 }
 
@@ -551,6 +557,8 @@ struct Writer {
     args: Vec<(Arg, Buffer)>,
     blobs: Vec<Blob>,
     link: Option<Link>,
+    /// Where steps of a launch count each other.
+    counters: Option<linked::Counters>,
 }
 
 impl Writer {

@@ -172,7 +172,7 @@ pub(super) fn begins(cx: &Cx) -> bool {
 pub(super) fn chains(cx: &Cx) -> bool {
     let StepKind::Packed(p) = &cx.step.kind else { return false };
     let dims = &cx.step.output.view.dims;
-    let link = Link { number: 1, before: 1, follows: true };
+    let link = Link { number: 1, before: Some(1), follows: true };
     let cx = &Cx { link: Some(link), ..*cx };
     let plan = || Plan::of(cx, p, dims[0], dims[1]);
     let kept = |plan: &Plan| p.rows.is_none() || Rows::of(cx, p, plan, dots(cx)).is_some();

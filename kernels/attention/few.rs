@@ -11,7 +11,7 @@
 //! Where a table says in which line a key lies, a team looks up those of its next round while it computes with what it has.
 //!
 //! Where the step writes the caches that it reads, a team loads a line of what there was of them, or takes the new one that it holds,
-//! and stores it: every line has one team.
+//! and stores it: every line has one team. In a launch with other steps the first lines are on their way while it waits for the step before.
 
 mod caches;
 mod made;
@@ -213,6 +213,16 @@ fn dots(target: Target, t: DType) -> bool {
     t == DType::F16 && dot_instruction(target, [Type::F16; 2], Type::F32).is_some()
 }
 
+/// The first lines of what there is of caches are loaded before the step waits for the one before: where these are data of the run, and not in blocks.
+pub(super) fn loads_ahead(kind: &Attention) -> bool {
+    kind.cached && !(kind.placed || kind.any_keys || kind.paged)
+}
+
+/// The operand with what there is of a cache: of keys (1) or values (2).
+pub(super) fn past(kind: &Attention, of: usize) -> usize {
+    kind.caches().start + 2 * (of - 1)
+}
+
 /// What runs along with the keys, of a query.
 struct State {
     max: Part,
@@ -363,6 +373,13 @@ impl Keys<'_> {
             }
         }
         self.ask(w);
+        let ahead = match self.cx.link.is_some() && loads_ahead(self.kind) {
+            true => {
+                let insides = self.insides(w, self.first, &[]);
+                Some([1, 2].map(|i| self.lines(w, i, self.first, &insides, &[])))
+            }
+            false => None,
+        };
         w.wait_for_step_before();
         let rows = self.rows(w, self.first, None)?;
         let view = &self.cx.step.inputs[0].view;
@@ -389,16 +406,25 @@ impl Keys<'_> {
                 results: (0..few.each).map(|_| float.held(&mut w.b, 0.0)).collect(),
             })
             .collect();
-        if few.rounds == 1 && !self.kind.any_keys {
-            self.round(w, &held, &states, self.first)?;
-            return Ok(states);
+        let (mut first, mut rounds) = (self.first, few.rounds);
+        if let Some([k, v]) = ahead {
+            self.round(w, &held, &states, first, Some([k?, v?]))?;
+            (first, rounds) = (w.b.add(first, few.round()), rounds - 1);
+        }
+        match rounds {
+            0 => return Ok(states),
+            1 if !self.kind.any_keys => {
+                self.round(w, &held, &states, first, None)?;
+                return Ok(states);
+            }
+            _ => {}
         }
         let node = w.b.begin_loop("keys");
-        let first = w.b.mad(node.counter(), few.round(), self.first);
-        self.round(w, &held, &states, first)?;
+        let first = w.b.mad(node.counter(), few.round(), first);
+        self.round(w, &held, &states, first, None)?;
         match self.rounds(w) {
             Some(rounds) => w.b.end_loop(node, rounds, 1, Pipeline::Off, false),
-            None => w.b.end_loop(node, few.rounds, 1, Pipeline::Off, false),
+            None => w.b.end_loop(node, rounds, 1, Pipeline::Off, false),
         }
         Ok(states)
     }
@@ -427,7 +453,7 @@ impl Keys<'_> {
 
     /// Lines of K or V of the team's keys from `first` on, or what a cache of them has so far.
     fn lines(&self, w: &mut Writer, i: usize, first: Part, insides: &[Option<Part>], rows: &[Part]) -> Res<Vec<Part>> {
-        let from = if self.kind.cached { self.kind.caches().start + 2 * (i - 1) } else { i };
+        let from = if self.kind.cached { past(self.kind, i) } else { i };
         let buf = w.buffer(self.cx, Arg::Input(from))?;
         let there = if self.kind.cached { self.there(w, from, first, insides) } else { insides.to_vec() };
         let places = self.places(w, (from, i), first, &there, rows);
@@ -473,27 +499,42 @@ impl Keys<'_> {
         out
     }
 
-    /// Takes the team's keys of a round.
-    fn round(&self, w: &mut Writer, held: &Held, states: &[State], first: Part) -> Res<()> {
-        let (few, float) = (self.few, self.float);
+    /// Lanes whose keys from `first` on, or in these rows, there are, where that is not all.
+    fn insides(&self, w: &mut Writer, first: Part, rows: &[Part]) -> Vec<Option<Part>> {
+        let few = self.few;
         let open = few.parts * few.chunk() > few.e.keys as u32;
         let lines = self.cx.step.inputs[1].view.dims.last().map_or(0, |n| *n as u32);
-        let insides: Vec<Option<Part>> = (0..few.abreast)
-            .map(|u| {
-                if self.kind.any_keys {
-                    return Some(self.lies_within(w, 1, first, u));
-                }
-                let limit = (few.e.keys as u32).saturating_sub(u * few.teams());
-                let inside = open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]));
-                let Some(row) = held.rows.get(u as usize) else { return inside };
-                let lies = w.b.op(Gen::CmpGt.of(Type::U32), &[lines.into(), (*row).into()]);
-                Some(inside.map_or(lies, |inside| w.b.mask_and(inside, lies)))
-            })
-            .collect();
+        let inside = |u: u32| {
+            if self.kind.any_keys {
+                return Some(self.lies_within(w, 1, first, u));
+            }
+            let limit = (few.e.keys as u32).saturating_sub(u * few.teams());
+            let inside = open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()]));
+            let Some(row) = rows.get(u as usize) else { return inside };
+            let lies = w.b.op(Gen::CmpGt.of(Type::U32), &[lines.into(), (*row).into()]);
+            Some(inside.map_or(lies, |inside| w.b.mask_and(inside, lies)))
+        };
+        (0..few.abreast).map(inside).collect()
+    }
+
+    /// Takes the team's keys of a round, whose lines of K and V may be loaded.
+    fn round(
+        &self,
+        w: &mut Writer,
+        held: &Held,
+        states: &[State],
+        first: Part,
+        loaded: Option<[Vec<Part>; 2]>,
+    ) -> Res<()> {
+        let (few, float) = (self.few, self.float);
+        let insides = self.insides(w, first, &held.rows);
         // All that is loaded is asked for before any of it is needed.
         let moving = self.operands(w, Some((first, &insides)))?;
         let rows = &held.rows;
-        let mut raw = [self.lines(w, 1, first, &insides, rows)?, self.lines(w, 2, first, &insides, rows)?];
+        let mut raw = match loaded {
+            Some(lines) => lines,
+            None => [self.lines(w, 1, first, &insides, rows)?, self.lines(w, 2, first, &insides, rows)?],
+        };
         if few.rounds > 1 {
             let next = w.b.add(first, few.round());
             self.rows(w, next, Some(rows))?;

@@ -1,5 +1,6 @@
 //! Steps in a row that one launch computes, one behind the other ([`Link`](crate::kernels::Link)): those that memory bounds, and that take little longer
-//! than a launch does. A step whose weights another one gives begins a launch. A model's layers repeat: a launch has no step twice, so that layers share their code.
+//! than a launch does. A step whose weights another one gives begins a launch. A model's layers repeat: a launch computes the same steps in rounds, which share their
+//! code, and as many of these as their arguments let it.
 
 use super::cache::StepCode;
 use super::kernel::{KernelCode, KernelIr};
@@ -9,8 +10,11 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of arguments that a launch has at most.
-const MOST_BYTES: usize = 2048;
+/// Bytes of arguments that a launch has at most: what CUDA lets a kernel have, and so do HIP programs that come from there.
+const MOST_BYTES: usize = 4096;
+
+/// Arguments that a step has more where it shares its launch.
+const MORE: usize = 3;
 
 /// What is launched as one.
 #[derive(Default)]
@@ -44,24 +48,40 @@ pub(super) fn find_chains<'a>(
             (kernel.rounds, kernel.blobs.is_empty()) == (1, true) && able(i)
         })
     };
+    // The end of those that begin with a step.
+    let mut extent = |first: usize| {
+        let (mut end, mut round, mut bytes) = (first, None, 0);
+        while end < graph.steps.len() && fits(end) {
+            let list = first..end;
+            bytes += code(end).iter().map(|k| 8 * (k.args.len() + MORE)).sum::<usize>();
+            let given = |a: &&Access| list.clone().any(|s| graph.steps[s].written().any(|t| t == a.tensor));
+            if bytes > MOST_BYTES || loaded_ahead(&graph.steps[end]).iter().any(given) {
+                break;
+            }
+            match round {
+                Some(steps) if group[end] != group[end - steps] => break,
+                None if group[end] == group[first] && end > first => round = Some(end - first),
+                None if list.clone().any(|s| group[s] == group[end]) => break,
+                _ => {}
+            }
+            end += 1;
+        }
+        // A round that has begun is there as a whole.
+        round.map_or(end, |steps| end - (end - first) % steps)
+    };
     let mut out: Vec<Vec<usize>> = Vec::new();
-    let mut list: Vec<usize> = Vec::new();
-    let mut bytes = 0;
-    for i in 0..graph.steps.len() {
-        let own = code(i).iter().map(|k| 8 * (k.args.len() + 3)).sum::<usize>();
-        let takes = fits(i);
-        let given = |a: &Access| list.iter().any(|s| graph.steps[*s].written().any(|t| t == a.tensor));
-        let waits = loaded_ahead(&graph.steps[i]).iter().any(given);
-        if !takes || waits || list.iter().any(|s| group[*s] == group[i]) || bytes + own > MOST_BYTES {
-            out.push(std::mem::take(&mut list));
-            bytes = 0;
+    let mut first = 0;
+    while first < graph.steps.len() {
+        let end = extent(first);
+        if end > first + 1 {
+            out.push((first..end).collect());
         }
-        if takes {
-            list.push(i);
-            bytes += own;
-        }
+        first = end.max(first + 1);
     }
-    out.push(list);
-    out.retain(|list| list.len() > 1);
     out
+}
+
+/// Steps of a round, of those of a launch by their groups.
+pub(super) fn round_of(groups: &[usize]) -> usize {
+    groups.iter().skip(1).position(|g| *g == groups[0]).map_or(groups.len(), |n| n + 1)
 }

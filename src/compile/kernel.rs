@@ -74,8 +74,20 @@ pub struct Linked {
     pub sharing: [u32; 3],
     /// Where its [`Arg::Counters`] begin.
     pub counters: usize,
+    /// Where its round's [`Arg::Links`] begin.
+    pub links: usize,
+    /// Its [`Number::Before`](kernels::Number::Before).
+    pub before: u32,
+    /// Its [`Number::Wraps`](kernels::Number::Wraps).
+    pub wraps: u32,
     /// Floating-point operations.
     pub flops: u64,
+}
+
+impl Linked {
+    fn workgroups(&self) -> u32 {
+        self.grid.iter().product()
+    }
 }
 
 /// What a kernel was made from, for those who want to look at it.
@@ -115,6 +127,29 @@ impl KernelCode {
             sharing: [1; 3],
             rounds: 1,
             chain: Vec::new(),
+        }
+    }
+
+    /// A kernel of several steps for so many rounds of these, with arguments for each round: the code is the same.
+    pub(super) fn in_rounds(&self, target: Target, rounds: u32) -> KernelCode {
+        let steps = self.chain.len() as u32;
+        let last = self.chain.last().map_or(0, Linked::workgroups);
+        let of_round = |round: u32| {
+            self.chain.iter().enumerate().map(move |(n, l)| Linked {
+                links: l.links + (round * steps * Link::pitch(target)) as usize,
+                before: if n == 0 && round > 0 { last } else { l.before },
+                wraps: if round + 1 < rounds { u32::MAX } else { l.wraps },
+                ..l.clone()
+            })
+        };
+        KernelCode {
+            grid: [self.grid[0].saturating_mul(rounds), 1, 1],
+            args: self.args.repeat(rounds as usize),
+            kernarg_bytes: self.kernarg_bytes * rounds,
+            flops: self.flops * u64::from(rounds),
+            counters: self.counters + (Link::bytes(target, steps * rounds) - Link::bytes(target, steps)) as usize,
+            chain: (0..rounds).flat_map(of_round).collect(),
+            ..self.clone()
         }
     }
 
@@ -221,7 +256,10 @@ pub fn compile_step(
     Ok(out)
 }
 
-/// Compiles the one kernel that computes steps one behind the other, called `name`; none where there cannot be one.
+/// Bytes of a line of any cache, at most.
+const LINE: usize = 256;
+
+/// Compiles the one kernel that computes a round of steps one behind the other, called `name`; none where there cannot be one.
 pub fn compile_chain(
     graph: &FusedGraph,
     steps: &[&Step],
@@ -231,23 +269,27 @@ pub fn compile_chain(
     keep_ir: bool,
 ) -> Result<Vec<(KernelCode, Option<KernelIr>)>, KernelError> {
     let _span = tracing::info_span!("kernel", detail = name).entered();
-    let (mut parts, mut chain, mut args) = (Vec::new(), Vec::new(), Vec::new());
-    let mut counters = Link::bytes(target, steps.len() as u32) as usize;
-    let (mut before, mut workspace) = (0, 0);
+    let (mut parts, mut chain, mut args) = (Vec::new(), Vec::<Linked>::new(), Vec::new());
+    let (mut counters, mut workspace) = (0, 0);
     for (number, step) in (0..).zip(steps) {
+        let before = chain.last().map(Linked::workgroups);
         let link = Link { number, before, follows: (number as usize) + 1 < steps.len() };
         let kernels = timed!("build", kernels::lower_linked(graph, step, target, tuning, name, Some(link)))?;
         let Ok([kernel]) = <[kernels::Kernel; 1]>::try_from(kernels) else { return Ok(Vec::new()) };
-        before = kernel.grid.iter().product();
-        let (grid, sharing, flops) = (kernel.grid, kernel.sharing, kernel.flops);
-        chain.push(Linked { args: kernel.args.len(), grid, sharing, counters, flops });
+        let (args_of_step, grid, sharing, flops) = (kernel.args.len(), kernel.grid, kernel.sharing, kernel.flops);
+        let wraps = grid.iter().product::<u32>().saturating_sub(1);
+        chain.push(Linked { args: args_of_step, grid, sharing, counters, links: 0, before: 0, wraps, flops });
         counters += kernel.counters;
         workspace = workspace.max(kernel.workspace);
         parts.push(InChain { function: kernel.function, grid, args: kernel.args.len() as u32 });
         args.extend(kernel.args);
     }
+    // Counters of steps follow those that steps have of their own.
+    let links = counters.next_multiple_of(LINE);
+    chain.iter_mut().for_each(|l| l.links = links);
+    let counters = links + Link::bytes(target, steps.len() as u32) as usize;
     let Some(mut function) = Function::chained(parts) else { return Ok(Vec::new()) };
-    let workgroups = chain.iter().map(|l| l.grid.iter().product::<u32>()).sum();
+    let workgroups = chain.iter().map(Linked::workgroups).sum();
     function.name = name.to_string();
     function.workgroups = Some(workgroups);
     let source = keep_ir.then(|| function.clone());

@@ -34,7 +34,7 @@ use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
 use cache::StepCode;
-use chain::{Chains, find_chains};
+use chain::{Chains, find_chains, round_of};
 use kernel::{compile_chain, compile_step, launch_order, symbol};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -245,7 +245,13 @@ impl Compiler {
                             numbers.extend(found.map(|x| Indices { arg: x.arg + first, ..x }));
                             args.extend(own.iter().map(|a| {
                                 let at = address(*a, graph, step, (g, *i, 0, 0), &memory[g], &blobs);
-                                let ahead = if *a == Arg::Counters { part.counters as u64 } else { 0 };
+                                let ahead = match *a {
+                                    Arg::Counters => part.counters as u64,
+                                    Arg::Links => part.links as u64,
+                                    Arg::Number(Number::Before) => part.before.into(),
+                                    Arg::Number(Number::Wraps) => part.wraps.into(),
+                                    _ => 0,
+                                };
                                 Address { offset: at.offset + ahead, ..at }
                             }));
                             let (step, grid, sharing, flops) = (step.name.clone(), part.grid, part.sharing, part.flops);
@@ -403,17 +409,28 @@ impl Compiler {
         code: impl Fn((usize, usize)) -> &'a StepCode,
     ) -> Result<Chains, Error> {
         let (mut out, tuning) = (Chains::default(), &self.options.tuning);
+        let mut rounds: BTreeMap<Vec<usize>, StepCode> = BTreeMap::new();
         for (g, graph) in graphs.iter().enumerate() {
             let able = |i: usize| kernels::chains(graph, &graph.steps[i], self.target, tuning);
             for steps in timed!("find_chains", find_chains(graph, &group_of[g], |i| code((g, i)), able)) {
                 let of_steps: Vec<usize> = steps.iter().map(|i| group_of[g][*i]).collect();
                 let name = format!("chain_{}", out.codes.len());
-                if let Entry::Vacant(free) = out.codes.entry(of_steps.clone()) {
-                    let list: Vec<&Step> = steps.iter().map(|i| &graph.steps[*i]).collect();
-                    let keys: Vec<&str> = of_steps.iter().map(|g| &*groups[*g].key).collect();
-                    let make = |keep_ir| compile_chain(graph, &list, self.target, tuning, &name, keep_ir);
-                    let (code, ir) = self.kernels(&format!("chain of {}", keys.join("\n")), make)?;
-                    free.insert((name, code, ir));
+                if !out.codes.contains_key(&of_steps) {
+                    let (in_round, mut ir) = (round_of(&of_steps), Vec::new());
+                    let code = match rounds.entry(of_steps[..in_round].to_vec()) {
+                        Entry::Occupied(known) => known.get().clone(),
+                        Entry::Vacant(free) => {
+                            let list: Vec<&Step> = steps[..in_round].iter().map(|i| &graph.steps[*i]).collect();
+                            let keys: Vec<&str> = free.key().iter().map(|g| &*groups[*g].key).collect();
+                            let make = |keep_ir| compile_chain(graph, &list, self.target, tuning, &name, keep_ir);
+                            let (code, made) = self.kernels(&format!("chain of {}", keys.join("\n")), make)?;
+                            ir = made;
+                            free.insert(code).clone()
+                        }
+                    };
+                    let times = (of_steps.len() / in_round) as u32;
+                    let code = code.iter().map(|k| k.in_rounds(self.target, times)).collect();
+                    out.codes.insert(of_steps.clone(), (name, Arc::new(code), ir));
                 }
                 if out.code(&of_steps).is_some() {
                     let steps = Arc::new(steps);

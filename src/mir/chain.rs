@@ -1,13 +1,15 @@
-//! Kernels one behind the other in one launch: its workgroups are those of the first kernel, then those of the next, and so on.
+//! Kernels one behind the other in one launch: its workgroups are those of the first kernel, then those of the next, and so on, perhaps in several rounds.
 //!
 //! ```text
 //! number = workgroup id x
+//! round = number / workgroups of a round
+//! number -= round * workgroups of a round, arguments += round * bytes of a round's
 //! if number >= first of the last kernel: that one's code
 //! ...
 //! the first kernel's code
 //! ```
-//! Each kernel finds its own workgroup ids, made of the number behind its first one, and its own arguments, which follow those of the kernels before it.
-//! LDS is as large as the largest needs it. What makes them wait for each other is theirs.
+//! Each kernel finds its own workgroup ids, made of the number behind its first one, and its own arguments, which follow those of the kernels before it; those of a round
+//! follow those of the round before. LDS is as large as the largest needs it. What makes them wait for each other is theirs.
 
 use super::{Block, BlockId, Function, Gen, Generic, MInst, Opnd, Part, Preloads, RegClass, Type, VReg};
 use barewave_isa::{Reg, op};
@@ -23,7 +25,7 @@ pub struct InChain {
 }
 
 impl Function {
-    /// One kernel of several for workgroups of the same size, for a grid of one dimension; `None` where they cannot be one.
+    /// One kernel of several for workgroups of the same size, for a grid of one dimension that has as many workgroups for each round; `None` where they cannot be one.
     pub fn chained(parts: Vec<InChain>) -> Option<Function> {
         let head = &parts.first()?.function;
         let alike = |p: &InChain| {
@@ -49,16 +51,19 @@ impl Function {
             workgroups: None,
             scratch_bytes: 0,
         };
-        let number = all.new_vreg(RegClass::S, 1);
-        let kernarg = all.new_vreg(RegClass::S, 2);
+        let [of_all, number] = [(); 2].map(|()| all.new_vreg(RegClass::S, 1));
+        let [args_of_all, kernarg] = [(); 2].map(|()| all.new_vreg(RegClass::S, 2));
         let item = all.new_vreg(RegClass::V, 1);
-        all.preloads = Preloads { kernarg: Some(kernarg.reg), workitem_id: Some(item.reg), ..Preloads::default() };
+        all.preloads = Preloads { kernarg: Some(args_of_all.reg), workitem_id: Some(item.reg), ..Preloads::default() };
         let mut which = Vec::new();
         if all.target.info().architected_sgprs {
-            which.push(MInst::new(op::S_MOV_B32, &[number.into()], &[Opnd::P(Reg::ttmp(9).into())]));
+            which.push(MInst::new(op::S_MOV_B32, &[of_all.into()], &[Opnd::P(Reg::ttmp(9).into())]));
         } else {
-            all.preloads.workgroup_id[0] = Some(number.reg);
+            all.preloads.workgroup_id[0] = Some(of_all.reg);
         }
+        let args: u32 = parts.iter().map(|p| p.args).sum();
+        let of_round = parts.iter().fold(0u32, |n, p| n.saturating_add(p.grid.iter().product()));
+        which.extend(all.find_round(of_round, args * 8, (of_all, args_of_all), (number, kernarg)));
         let firsts: Vec<u32> = parts
             .iter()
             .scan(0, |next: &mut u32, p| {
@@ -99,6 +104,21 @@ impl Function {
         }
         all.kernarg_bytes = args * 8;
         Some(all)
+    }
+
+    /// Finds a workgroup's number in its round, and where the round's arguments are: `to` of `from`.
+    fn find_round(&mut self, workgroups: u32, bytes: u32, from: (Part, Part), to: (Part, Part)) -> Vec<MInst> {
+        let [round, whole, ahead] = [(); 3].map(|()| self.new_vreg(RegClass::S, 1));
+        let generic = |g: Generic, to: Part, srcs: [Opnd; 2]| MInst::new(g, &[to.into()], &srcs);
+        let add = |op, n: u8, ahead: Opnd| MInst::new(op, &[to.1.dword(n).into()], &[from.1.dword(n).into(), ahead]);
+        vec![
+            generic(Gen::Div.of(Type::U32), round, [from.0.into(), workgroups.into()]),
+            generic(Gen::Mul.of(Type::I32), whole, [round.into(), workgroups.into()]),
+            generic(Gen::Sub.of(Type::I32), to.0, [from.0.into(), whole.into()]),
+            generic(Gen::Mul.of(Type::I32), ahead, [round.into(), bytes.into()]),
+            add(op::S_ADD_U32, 0, ahead.into()),
+            add(op::S_ADDC_U32, 1, 0u32.into()),
+        ]
     }
 
     /// Appends a kernel whose first workgroup is `first` and whose arguments begin at a byte. `before` stands in front of it.

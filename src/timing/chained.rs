@@ -1,23 +1,28 @@
 //! Steps one behind the other in one launch: workgroups of each wait for all of the step before, and begin while these run.
 //!
 //! Each step is simulated as if it were alone. Of its workgroups that gives a timetable in two pieces: until they wait, with what they have asked of memory until
-//! then, and from there on. The timetables of all steps are run together ([`run`]): as many workgroups are resident as the kernel lets be, the next begins when
-//! one ends, memory shares its bandwidth among those that move something, and what the last workgroup of a step has stored takes its way to be seen. What the launch takes longer
-//! with a step than with those before it alone is the step's time. That compute units, too, are shared by workgroups of two steps is left out: those of the second one wait.
+//! then, and from there on. How long it takes from there on is simulated with a wait that is over when all that was asked for before is there; where memory is busy for longer, what
+//! comes is computed with as it comes, and when all has come what the vector ALUs do of the workgroup alone is left at most, and taken. The timetables of all steps are run
+//! together ([`run`](waiting::run)): as many workgroups are resident as the kernel lets be, the next begins when
+//! one ends, memory shares its bandwidth among those that move something, and what the last workgroup of a step has stored takes its way to be seen; those that count
+//! themselves at one counter take turns. What the launch takes longer
+//! with a step than with those before it is the step's time. That compute units, too, are shared by workgroups of two steps is left out: those of the second one wait.
 
 use crate::chip::Chip;
 use crate::modelled::Modelled;
-use crate::record::Trace;
+use crate::record::{Level, Trace};
 use crate::stall::Issued;
 use crate::waiting::{self, Needs, Pace, Piece};
 
 /// How workgroups of a step go on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alone {
-    /// Clocks of one, those until it waits, and the share of its lines that it has asked for by then.
+    /// Clocks of one, those from its wait on, and the share of its lines from memory that it has asked for before.
     pub clocks: f64,
-    pub until: f64,
+    pub behind: f64,
     pub asked: f64,
+    /// Clocks of vector ALUs that one takes.
+    pub computes: f64,
     /// Clocks that memory takes to move what one does.
     pub moved: f64,
     /// Workgroups at once, and clocks from the beginning of one to that of the next.
@@ -25,8 +30,13 @@ pub(crate) struct Alone {
     pub start: f64,
 }
 
-/// When a workgroup with these waves begins to wait for others, and the share of its lines that it has asked for by then; nothing where it does not wait.
-pub(crate) fn until_wait(waves: &[Trace], issued: &[Vec<Issued>]) -> Option<(f64, f64)> {
+/// Clocks that an atomic keeps the place busy at which others do the same. Inferred: a request of a second-level cache of 64 bytes a clock, or of what lies behind it, there and
+/// back; nobody has measured how many counters of one place take.
+const TURN: f64 = 2.0;
+
+/// The share of its lines from memory that a workgroup with these waves has asked for when it begins to wait for others; nothing where it does not wait. Of `placed` waves
+/// accesses know where they are served.
+pub(crate) fn asked_before(waves: &[Trace], placed: &[Trace], issued: &[Vec<Issued>]) -> Option<f64> {
     let at = |wave: usize, step: usize| issued.get(wave).and_then(|i| i.get(step)).map_or(0.0, |i| i.at() as f64);
     let polls = |w: &Trace| {
         let polls = |a: u32| w.accesses[a as usize].polls;
@@ -34,14 +44,16 @@ pub(crate) fn until_wait(waves: &[Trace], issued: &[Vec<Issued>]) -> Option<(f64
     };
     let until = waves.iter().enumerate().find_map(|(n, w)| Some(at(n, polls(w)?)))?;
     let (mut before, mut all) = (0.0, 0.0);
-    for (n, w) in waves.iter().enumerate() {
+    for (n, (w, placed)) in waves.iter().zip(placed).enumerate() {
         for (step, (s, weight)) in w.steps.iter().zip(w.weights()).enumerate() {
-            let lines = s.access.map_or(0.0, |a| w.accesses[a as usize].lines.len() as f64 * weight);
+            let from_memory = |a: &u32| placed.accesses[*a as usize].level >= Level::Dram;
+            let lines =
+                s.access.filter(from_memory).map_or(0.0, |a| w.accesses[a as usize].lines.len() as f64 * weight);
             all += lines;
             before += if at(n, step) < until { lines } else { 0.0 };
         }
     }
-    Some((until, before / f64::max(all, 1.0)))
+    Some(before / f64::max(all, 1.0))
 }
 
 /// Gives each step but the first of a launch the time that it adds; nothing where one of them is not known to be such a step.
@@ -49,22 +61,27 @@ pub fn chain(chip: &Chip, steps: &mut [&mut Modelled]) {
     let Some(all) = steps.iter().map(|m| Some((m.alone()?, m.workgroups as usize))).collect::<Option<Vec<_>>>() else {
         return;
     };
-    let times: Vec<Option<f64>> = (1..=all.len()).map(|n| together(chip, &all[..n])).collect();
-    for (n, step) in steps.iter_mut().enumerate().skip(1) {
-        if let (Some(before), Some(with)) = (times[n - 1], times[n]) {
-            step.adds(chip, (with - before).max(0.0));
-        }
+    let (Some(first), Some(ends)) = (together(chip, &all[..1]), together(chip, &all)) else { return };
+    let mut before = first[0];
+    for (step, end) in steps.iter_mut().zip(ends).skip(1) {
+        step.adds(chip, (end - before).max(0.0));
+        before = before.max(end);
     }
 }
 
-/// Clocks of steps together; nothing where one waits for ever.
-fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<f64> {
+/// When each of the steps ends; nothing where one waits for ever.
+fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<Vec<f64>> {
     let mut tables: Vec<Vec<Piece>> = Vec::new();
     let mut needs = Needs { stores: Vec::new(), waits: Vec::new(), joined: Vec::new(), of: Vec::new() };
     for (n, (a, workgroups)) in steps.iter().enumerate() {
         needs.joined.push(*workgroups);
         for _ in 0..*workgroups {
-            let piece = |clocks: f64, share: f64| Piece { clocks, moved: share * a.moved, event: None };
+            let piece = |clocks: f64, share: f64| Piece {
+                clocks,
+                moved: share * a.moved,
+                behind: a.computes,
+                ..Piece::default()
+            };
             let ends = Some(needs.of.len());
             needs.of.push(vec![n]);
             if n == 0 {
@@ -72,7 +89,8 @@ fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<f64> {
                 needs.stores.push(vec![ends]);
                 needs.waits.push(vec![Vec::new()]);
             } else {
-                tables.push(vec![piece(a.until, a.asked), piece((a.clocks - a.until).max(0.0), 1.0 - a.asked)]);
+                let first = Piece { ahead: a.asked * a.moved, ..piece(a.clocks - a.behind, 0.0) };
+                tables.push(vec![first, piece(a.behind, 1.0 - a.asked)]);
                 needs.stores.push(vec![None, ends]);
                 needs.waits.push(vec![vec![n - 1], Vec::new()]);
             }
@@ -80,8 +98,9 @@ fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<f64> {
     }
     let (first, _) = steps.first()?;
     let (at_once, start, seen) = (first.at_once, first.start, waiting::seen(chip));
-    let pace = Pace { waves: &[], issued: &[], clocks: 0.0, moved: 0.0, at_once, start, seen };
-    waiting::run(&tables, Some(&needs), &pace)
+    let pace = Pace { waves: &[], issued: &[], clocks: 0.0, moved: 0.0, at_once, start, seen, turn: TURN };
+    let mut of_each = waiting::run(&tables, Some(&needs), &pace)?.into_iter();
+    Some(steps.iter().map(|(_, n)| of_each.by_ref().take(*n).fold(0.0, f64::max)).collect())
 }
 
 #[cfg(test)]
@@ -95,22 +114,26 @@ mod tests {
         let seen = waiting::seen(&chip);
         let step = |clocks: f64, until: f64, asked: f64, moved: f64| Alone {
             clocks,
-            until,
+            behind: clocks - until,
             asked,
+            computes: 50.0,
             moved,
             at_once: 64,
             start: 0.0,
         };
-        let of = |second: Alone| together(&chip, &[(step(1000.0, 0.0, 0.0, 0.0), 32), (second, 32)]).unwrap();
+        let both = |first: Alone, second: Alone| together(&chip, &[(first, 32), (second, 32)]).unwrap()[1];
+        let of = |second: Alone| both(step(1000.0, 0.0, 0.0, 0.0), second);
+        // Those of a step end at once, and take turns to say so.
+        let seen = seen + 31.0 * TURN;
         let near = |x: f64, y: f64| assert!((x - y).abs() < 1.0, "{x} instead of {y}");
         // All behind the wait, half of it before, and memory that is busy for longer than the first step.
         near(of(step(600.0, 0.0, 0.0, 0.0)), 1000.0 + seen + 600.0);
         near(of(step(600.0, 300.0, 0.0, 0.0)), 1000.0 + seen + 300.0);
         near(of(step(600.0, 300.0, 1.0, 20.0)), 1000.0 + seen + 300.0);
-        near(of(step(600.0, 300.0, 1.0, 100.0)), 3200.0 + 300.0);
+        near(of(step(600.0, 300.0, 1.0, 100.0)), 3200.0 + 50.0);
         // Without a place at once the second step begins behind the first.
         let full = Alone { at_once: 32, ..step(1000.0, 0.0, 0.0, 0.0) };
-        let behind = together(&chip, &[(full, 32), (step(600.0, 300.0, 0.0, 0.0), 32)]).unwrap();
+        let behind = both(full, step(600.0, 300.0, 0.0, 0.0));
         near(behind, 1000.0 + seen.max(300.0) + 300.0);
     }
 }

@@ -12,7 +12,7 @@
 //! grew by 40%; without it 550,000, where the analytical form, which rows of hardware have judged, has 476,000 ([`crate::gemm`] also lets limits
 //! that are about as long delay each other).
 
-use crate::chained::{Alone, until_wait};
+use crate::chained::{Alone, asked_before};
 use crate::chip::Chip;
 use crate::folded::folded;
 use crate::instr::{Instr, Unit};
@@ -536,19 +536,30 @@ impl Recorded {
                 at_once: at_once as usize,
                 start: dispatch / workgroups as f64,
                 seen: waiting::seen(chip),
+                turn: 0.0,
             };
             // That they meet was seen when they were recorded.
             parts.waiting = waiting::delay(&self.meetings, &pace).unwrap_or(0.0);
         }
         let alone = self.linked.then(|| {
-            let waits = if self.behind { until_wait(&groups[0].waves, &full.issued[..first.len()]) } else { None };
-            let (until, asked) = waits.unwrap_or((0.0, 0.0));
+            let issued = &full.issued[..first.len()];
+            let asks = if self.behind { asked_before(&groups[0].waves, &first, issued) } else { None };
             // Rounds overlap.
             let clocks = parts.compute / workgroups.div_ceil(at_once) as f64;
             let scale = clocks / one.max(1.0);
+            // What comes behind a wait that is over when all that was asked for before is there.
+            let behind = asks.map_or(0, |_| {
+                let opens = full.clocks;
+                wave::simulate_until(chip, &resident_of(resident, 0), opens).clocks.saturating_sub(opens)
+            });
+            let behind = (behind as f64 * scale).min(clocks);
             let all = u64::from(occupancy.workgroups) * cus;
             let start = dispatch / workgroups as f64;
-            Alone { clocks, until: until * scale, asked, moved: 0.0, at_once: all as usize, start }
+            let vector = full.busy_with(Unit::Valu) + full.busy_with(Unit::Trans);
+            let units = f64::from(chip.target.info().simds) * shared_cus as f64 * resident as f64;
+            let (asked, computes) = (asks.unwrap_or(0.0), (vector / units * scale).min(behind.max(0.0)));
+            let at_once = all as usize;
+            Alone { clocks, behind, asked, computes, moved: 0.0, at_once, start }
         });
         let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
         let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);

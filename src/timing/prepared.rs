@@ -128,6 +128,8 @@ pub(crate) struct Clocks {
     /// Until what a load asks for is there, by the [`Level`] that has it, and the same of a scalar one.
     pub(crate) levels: [u64; LEVELS],
     pub(crate) scalar_levels: [u64; LEVELS],
+    /// When what waves wait for is there.
+    pub(crate) opens: u64,
 }
 
 impl Clocks {
@@ -162,6 +164,7 @@ impl Clocks {
             lds_latency: c.lds_latency as u64,
             levels: all.map(|l| level(l, false)),
             scalar_levels: all.map(|l| level(l, true)),
+            opens: 0,
         }
     }
 }

@@ -109,12 +109,19 @@ pub(crate) struct Pace<'a> {
     pub start: f64,
     /// Clocks until others see what was stored.
     pub seen: f64,
+    /// Clocks between two stores that count as one, which meet at one place.
+    pub turn: f64,
 }
 
 /// What a workgroup does until something happens.
+#[derive(Default)]
 pub(crate) struct Piece<'a> {
     pub clocks: f64,
     pub moved: f64,
+    /// Clocks of memory that begin with the piece, and must be over only when the workgroup ends.
+    pub ahead: f64,
+    /// Of the last piece, clocks that it takes at least behind the last that memory has moved.
+    pub behind: f64,
     pub event: Option<&'a Event>,
 }
 
@@ -170,7 +177,12 @@ impl Pace<'_> {
                     }
                     _ => 0.0,
                 };
-                out.push(Piece { clocks: (to - clock).max(0.0) + more, moved: share * self.moved, event });
+                out.push(Piece {
+                    clocks: (to - clock).max(0.0) + more,
+                    moved: share * self.moved,
+                    event,
+                    ..Piece::default()
+                });
                 clock = clock.max(to);
             }
             out
@@ -300,18 +312,21 @@ impl Ord for At {
 struct Going {
     piece: usize,
     left: u8,
+    /// Memory still moves what was asked for ahead.
+    ahead: bool,
     waits_for: usize,
     seen: f64,
 }
 
-/// Clocks until all timetables are through; nothing where some wait for ever.
-pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> Option<f64> {
+/// Clocks until each timetable is through; nothing where some wait for ever.
+pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> Option<Vec<f64>> {
+    let mut ends = vec![0.0; tables.len()];
     let mut going = vec![Going::default(); tables.len()];
-    // Done at a clock; moved when as much as this was moved for each of those that move something.
+    // Done at a clock; moved when as much as this was moved for each of those that move something. Odd numbers are of what was asked for ahead.
     let (mut timed, mut moving): (BinaryHeap<Reverse<At>>, BinaryHeap<Reverse<At>>) = Default::default();
     let (mut clock, mut moved) = (0.0, 0.0);
     let mut left: Vec<usize> = needs.map_or(Vec::new(), |n| n.joined.clone());
-    let mut done: Vec<f64> = vec![0.0; left.len()];
+    let (mut stored, mut done) = (vec![0.0f64; left.len()], vec![0.0f64; left.len()]);
     let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); left.len()];
     let (mut ended, mut begun) = (0, 0);
     let mut begin: Vec<(usize, f64)> = Vec::new();
@@ -321,27 +336,48 @@ pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> 
     }
     loop {
         for (g, from) in begin.drain(..) {
-            let p = &tables[g][going[g].piece];
-            going[g].left = 1 + u8::from(p.moved > 0.0);
-            timed.push(Reverse(At(from + p.clocks, g)));
+            let (p, of) = (&tables[g][going[g].piece], &mut going[g]);
+            of.ahead |= p.ahead > 0.0;
+            let last = of.piece + 1 == tables[g].len();
+            of.left = 1 + u8::from(p.moved > 0.0) + u8::from(last && of.ahead);
+            timed.push(Reverse(At(from + p.clocks, 2 * g)));
             if p.moved > 0.0 {
-                moving.push(Reverse(At(moved + p.moved, g)));
+                moving.push(Reverse(At(moved + p.moved, 2 * g)));
+            }
+            if p.ahead > 0.0 {
+                moving.push(Reverse(At(moved + p.ahead, 2 * g + 1)));
             }
         }
         let share = moving.len() as f64;
         let next_moved = moving.peek().map(|m| clock + (m.0.0 - moved).max(0.0) * share);
         let next_timed = timed.peek().map(|t| t.0.0.max(clock));
-        let (now, heap) = match (next_moved, next_timed) {
-            (Some(m), Some(t)) if m <= t => (m, &mut moving),
-            (Some(m), None) => (m, &mut moving),
-            (_, Some(t)) => (t, &mut timed),
+        let (now, has_moved) = match (next_moved, next_timed) {
+            (Some(m), Some(t)) if m <= t => (m, true),
+            (Some(m), None) => (m, true),
+            (_, Some(t)) => (t, false),
             (None, None) => break,
         };
-        let g = heap.pop()?.0.1;
+        let number = if has_moved { moving.pop() } else { timed.pop() }?.0.1;
+        let g = number / 2;
         if share > 0.0 {
             moved += (now - clock) / share;
         }
         clock = now;
+        if has_moved {
+            let of = &mut going[g];
+            let last = of.piece + 1 == tables[g].len();
+            if number % 2 == 1 {
+                of.ahead = false;
+                if !last {
+                    continue;
+                }
+            }
+            let behind = tables[g][of.piece].behind;
+            if last && behind > 0.0 {
+                timed.push(Reverse(At(now + behind, 2 * g)));
+                continue;
+            }
+        }
         if going[g].left > 0 {
             going[g].left -= 1;
             if going[g].left > 0 {
@@ -354,7 +390,8 @@ pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> 
                     needs.stores[g][n].iter().flat_map(|s| &needs.of[*s]).filter(|j| left[**j] > 0).collect::<Vec<_>>()
                 {
                     left[*j] -= 1;
-                    done[*j] = now + pace.seen;
+                    stored[*j] = f64::max(stored[*j] + pace.turn, now);
+                    done[*j] = stored[*j] + pace.seen;
                     if left[*j] > 0 {
                         continue;
                     }
@@ -362,7 +399,7 @@ pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> 
                         let of = &mut going[w];
                         (of.waits_for, of.seen) = (of.waits_for - 1, of.seen.max(done[*j]));
                         if of.waits_for == 0 {
-                            timed.push(Reverse(At(of.seen, w)));
+                            timed.push(Reverse(At(of.seen, 2 * w)));
                         }
                     }
                 }
@@ -380,7 +417,7 @@ pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> 
                     continue;
                 }
                 if going[g].seen > now {
-                    timed.push(Reverse(At(going[g].seen, g)));
+                    timed.push(Reverse(At(going[g].seen, 2 * g)));
                     continue;
                 }
             }
@@ -391,20 +428,22 @@ pub(crate) fn run(tables: &[Vec<Piece>], needs: Option<&Needs>, pace: &Pace) -> 
             continue;
         }
         ended += 1;
+        ends[g] = now;
         if begun < tables.len() {
             begin.push((begun, now));
             begun += 1;
         }
     }
-    (ended == tables.len()).then_some(clock)
+    (ended == tables.len()).then_some(ends)
 }
 
 /// Clocks that a launch takes longer because its workgroups wait.
 pub(crate) fn delay(all: &[Meetings], pace: &Pace) -> Result<f64, ModelError> {
     let tables = pace.timetables(all);
     let never = ModelError::NeverMeet { at_once: pace.at_once, workgroups: all.len() };
-    let with = run(&tables, Some(&Needs::of(&tables)), pace).ok_or(never)?;
-    let without = run(&tables, None, pace).unwrap_or(with);
+    let last = |ends: Vec<f64>| ends.into_iter().fold(0.0, f64::max);
+    let with = run(&tables, Some(&Needs::of(&tables)), pace).map(last).ok_or(never)?;
+    let without = run(&tables, None, pace).map_or(with, last);
     Ok((with - without).max(0.0))
 }
 
@@ -414,7 +453,7 @@ pub(crate) fn check(all: &[Meetings], at_once: usize) -> Result<(), ModelError> 
     let steps: Vec<Issued> = (0..=u64::from(last)).map(|n| Issued::new(n, Stall::None)).collect();
     let issued = vec![steps; all.iter().map(Vec::len).max().unwrap_or(0)];
     let clocks = f64::from(last) + 1.0;
-    let pace = Pace { waves: &[], issued: &issued, clocks, moved: 0.0, at_once, start: 0.0, seen: 0.0 };
+    let pace = Pace { waves: &[], issued: &issued, clocks, moved: 0.0, at_once, start: 0.0, seen: 0.0, turn: 0.0 };
     delay(all, &pace).map(|_| ())
 }
 
@@ -482,7 +521,16 @@ mod tests {
             })
             .collect();
         let steps: Vec<Issued> = (0..=u64::from(STEPS)).map(|n| Issued::new(10 * n, Stall::None)).collect();
-        let pace = Pace { waves: &[], issued: &[steps], clocks: 1000.0, moved, at_once: 64, start: 1.0, seen: 300.0 };
+        let pace = Pace {
+            waves: &[],
+            issued: &[steps],
+            clocks: 1000.0,
+            moved,
+            at_once: 64,
+            start: 1.0,
+            seen: 300.0,
+            turn: 0.0,
+        };
         delay(&all, &pace)
     }
 

@@ -210,8 +210,14 @@ struct Unitary<'a> {
 
 /// Simulates resident workgroups of one compute unit, or of a work group processor.
 pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
+    simulate_until(chip, what, 0)
+}
+
+/// The same where what waves wait for is there at a clock.
+pub(crate) fn simulate_until(chip: &Chip, what: &Resident, opens: u64) -> Outcome {
     let lists = Lists::of(chip, what.instrs);
-    let program = Program::of(chip, what.instrs, &lists);
+    let mut program = Program::of(chip, what.instrs, &lists);
+    program.clocks.opens = opens;
     let mut all = Unitary::new(chip, what, &program);
     all.run(false);
     all.outcome()
@@ -332,7 +338,9 @@ impl Shared {
                     *port = (*port).max(t) + u64::from(i.fills);
                     self.busy[Unit::Lds as usize] += u64::from(i.fills);
                 }
-                start + lines + clocks.levels[level as usize]
+                let waits = access.is_some_and(|a| a.polls);
+                let asked = if waits { clocks.opens.max(start + lines) } else { start + lines };
+                asked + clocks.levels[level as usize]
             }
             Unit::Branch => {
                 s.branch = t + 1;

@@ -6,9 +6,13 @@ use crate::support::build::{Builder, int};
 use crate::support::device;
 use crate::support::drawn;
 use barewave::compile::compile;
+use barewave::emu::LaunchOptions;
+use barewave::graph::fused::FusedGraph;
 use barewave::graph::{Options, fuse};
-use barewave::tensor::{DType, HostTensor};
+use barewave::runtime::{EmulatedDevice, EmulatedSettings, Session};
+use barewave::tensor::{DType, HostTensor, SplitMix64};
 use barewave_isa::Target;
+use std::sync::Arc;
 
 const TARGETS: [&str; 8] = ["gfx803", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
@@ -86,7 +90,7 @@ fn microsoft(b: &mut Builder) {
 }
 
 #[test]
-fn layers_that_decode_are_a_launch_each() {
+fn layers_that_decode_are_rounds_of_a_launch() {
     let layer = |[wide, heads, shared, between, past, block]: [usize; 6], sequences: usize| Layer {
         wide,
         heads,
@@ -108,7 +112,7 @@ fn layers_that_decode_are_a_launch_each() {
         let shape = [layer.sequences, 1, layer.wide];
         let x = HostTensor::from_f64(t, &shape, &b.random(&shape).to_f64());
         let x = b.input_of(x);
-        // Layers that are alike share their code and their counters.
+        // Layers that are alike share their code.
         let y = layer.append(&mut b, t, &x);
         let y = layer.append(&mut b, t, &y);
         b.output(&y);
@@ -137,6 +141,61 @@ fn layers_that_decode_are_a_launch_each() {
                     assert!((x - y).abs() / size <= most, "{what}: element {i} is {x:e} instead of {y:e}");
                 }
             }
+        }
+    }
+}
+
+/// The graph of a finished model.
+fn graph_of(mut b: Builder, y: &str) -> FusedGraph {
+    b.output(y);
+    b.model.opsets.insert("com.microsoft".into(), 1);
+    b.model.expand();
+    fuse(&b.model, &Options::default()).unwrap()
+}
+
+/// Three layers are three rounds of one launch: the same bits as of a model for each, however few workgroups run at once.
+#[test]
+fn rounds_give_what_launches_of_a_layer_give() {
+    let layer = Layer { wide: 192, heads: 3, shared: 3, between: 352, past: 37, block: 32, sequences: 1 };
+    let (t, shape, seeds) = (DType::F16, [1, 1, layer.wide], [751, 752, 753]);
+    let mut all = Builder::new(21, 750);
+    let first = HostTensor::from_f64(t, &shape, &all.random(&shape).to_f64());
+    let mut y = all.input_of(first.clone());
+    for seed in seeds {
+        all.rng = SplitMix64(seed);
+        y = layer.append(&mut all, t, &y);
+    }
+    let inputs = all.inputs.clone();
+    let graph = graph_of(all, &y);
+    for target in TARGETS.into_iter().filter(|target| drawn(&format!("rounds on {target}"))) {
+        let run = |graph: &FusedGraph, inputs: &[HostTensor], resident: Option<usize>| {
+            let target = Target::parse(target).unwrap();
+            let program = compile(graph, target).unwrap();
+            let options =
+                LaunchOptions { strict: true, single_thread: resident.is_some(), resident, ..LaunchOptions::default() };
+            let settings = EmulatedSettings { options, ..EmulatedSettings::default() };
+            let device = EmulatedDevice::with_settings(target, settings).unwrap();
+            let mut session = Session::new(Arc::new(device), &program).unwrap();
+            let got = session.run(inputs).unwrap_or_else(|e| panic!("{target}, {resident:?} at once: {e}")).0;
+            (got, program.plan().launches.iter().map(|l| l.chain.len()).collect::<Vec<_>>())
+        };
+        let (mut x, mut want) = (first.clone(), Vec::new());
+        for seed in seeds {
+            let mut one = Builder::new(21, seed);
+            let name = one.input_of(x);
+            let y = layer.append(&mut one, t, &name);
+            let inputs = one.inputs.clone();
+            let (mut got, steps) = run(&graph_of(one, &y), &inputs, None);
+            assert_eq!(steps, [5], "{target}: steps of a layer's launch");
+            x = got.pop().unwrap();
+            want.extend(got);
+        }
+        want.push(x);
+        for resident in [None, Some(1), Some(3)] {
+            let (got, steps) = run(&graph, &inputs, resident);
+            assert_eq!(steps, [15], "{target}: steps of a launch");
+            let same = got.iter().zip(&want).all(|(x, y)| x.bytes() == y.bytes());
+            assert!(same && got.len() == want.len(), "{target}: other bits with {resident:?} workgroups at once");
         }
     }
 }

@@ -1,12 +1,12 @@
-"""Prints the README's table of a language model while it decodes: a layer of Llama-7B's shape with weights of 4 bits, by the cycle model.
+"""Prints the README's table of a language model while it decodes: layers of Llama-7B's shape with weights of 4 bits, by the cycle model.
 
-The layer takes one token of each sequence behind 1,023 others: 4096 wide, 32 heads of 128, 11,008 between, weights of 4 bits in blocks of 32 with scales of
-f16, caches of f16 that it gives out with the new token in them. The share of the memory's bandwidth counts weights, scales and caches (read once, written once); the
-bandwidth is that of `isa/latency/chips.csv`.
+A layer takes one token of each sequence behind 1,023 others: 4096 wide, 32 heads of 128, 11,008 between, weights of 4 bits in blocks of 32 with scales of
+f16, caches of f16 that it gives out with the new token in them. A layer is a model by itself, or one of eight in a model. The share of the memory's bandwidth counts weights, scales and
+caches (read once, written once); the bandwidth is that of `isa/latency/chips.csv`, and what a kernel that only streams gets of it is there, too.
 
-    python3 tools/figures/decode.py [--barewave target/release/barewave] [--save FILE]
+    python3 tools/figures/decode.py [--barewave target/release/barewave] [--save FILE] [--layers N]
 
-With --save the layer for one sequence is written to a file and nothing is modelled. Needs numpy.
+With --save the model for one sequence, of one layer or N, is written to a file and nothing is modelled. Needs numpy.
 """
 
 import argparse
@@ -25,12 +25,13 @@ from onnx_file import Graph  # noqa: E402
 
 TARGETS = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"]
 WIDE, HEADS, BETWEEN, PAST, BLOCK = 4096, 32, 11008, 1023, 32
+LAYERS = 8
 SEQUENCES = [1, 4, 8, 16]
 SEQUENCES_ON = ["gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201"]
 
 
-def layer(sequences):
-    """The layer's graph, and the bytes it moves at least."""
+def model(sequences, layers=1):
+    """A model of some layers, and the bytes that each of them moves at least."""
     random = np.random.default_rng(1)
     g = Graph("decode", opset=21)
     moved = 0
@@ -52,36 +53,48 @@ def layer(sequences):
 
     size = WIDE // HEADS
     cache = [sequences, HEADS, PAST, size]
+
+    def layer(x, name):
+        """What it makes of x; its names begin with another one."""
+        nonlocal moved
+        n0, n1, a, h, silu, y, key, value = (f"{name}{n}" for n in ["n0", "n1", "a", "h", "silu", "y", "key", "value"])
+        past = [f"{name}past_{n}" for n in ["key", "value"]]
+        for n in past:
+            g.input(n, cache, "float16")
+        norm(x, n0)
+        q, k, v = (packed(n0, f"{name}{n}", WIDE, WIDE) for n in "qkv")
+        g.node("GroupQueryAttention", [q, k, v, *past, "lengths", "total", "cos", "sin"], [a, key, value],
+               domain="com.microsoft", num_heads=HEADS, kv_num_heads=HEADS, do_rotary=1)
+        moved += 4 * 2 * int(np.prod(cache))
+        g.node("Add", [x, packed(a, f"{name}o", WIDE, WIDE)], [h])
+        norm(h, n1)
+        gate, up = packed(n1, f"{name}gate", WIDE, BETWEEN), packed(n1, f"{name}up", WIDE, BETWEEN)
+        g.node("Sigmoid", [gate], [f"{name}sigmoid"])
+        g.node("Mul", [gate, f"{name}sigmoid"], [silu])
+        g.node("Mul", [silu, up], [f"{name}product"])
+        g.node("Add", [h, packed(f"{name}product", f"{name}down", BETWEEN, WIDE)], [y])
+        for n in [key, value]:
+            g.output(n, [sequences, HEADS, PAST + 1, size], "float16")
+        return y
+
     g.input("x", [sequences, 1, WIDE], "float16")
-    g.input("past_key", cache, "float16")
-    g.input("past_value", cache, "float16")
     angles = np.outer(np.arange(2 * PAST), 1e4 ** (-np.arange(size // 2) / (size // 2)))
     g.weight("cos", np.cos(angles).astype(np.float16))
     g.weight("sin", np.sin(angles).astype(np.float16))
     g.weight("lengths", np.full(sequences, PAST, np.int32))
     g.weight("total", np.array(PAST + 1, np.int32))
-    q, k, v = (packed(norm("x", "n0") if n == "q" else "n0", n, WIDE, WIDE) for n in "qkv")
-    g.node("GroupQueryAttention", [q, k, v, "past_key", "past_value", "lengths", "total", "cos", "sin"], ["a", "key", "value"],
-           domain="com.microsoft", num_heads=HEADS, kv_num_heads=HEADS, do_rotary=1)
-    moved += 4 * 2 * int(np.prod(cache))
-    g.node("Add", ["x", packed("a", "o", WIDE, WIDE)], ["h"])
-    n1 = norm("h", "n1")
-    gate, up = packed(n1, "gate", WIDE, BETWEEN), packed(n1, "up", WIDE, BETWEEN)
-    g.node("Sigmoid", [gate], ["sigmoid"])
-    g.node("Mul", [gate, "sigmoid"], ["silu"])
-    g.node("Mul", ["silu", up], ["product"])
-    g.node("Add", ["h", packed("product", "down", BETWEEN, WIDE)], ["y"])
-    g.output("y", [sequences, 1, WIDE], "float16")
-    for name in ["key", "value"]:
-        g.output(name, [sequences, HEADS, PAST + 1, size], "float16")
-    return g, moved
+    x = "x"
+    for n in range(layers):
+        x = layer(x, f"l{n}." if layers > 1 else "")
+    g.output(x, [sequences, 1, WIDE], "float16")
+    return g, moved // layers
 
 
-def bandwidths():
-    """GB/s of each target's memory."""
+def constants(name):
+    """A chip's constant by target."""
     lines = [l for l in (ROOT / "isa/latency/chips.csv").read_text().splitlines() if l and not l.startswith("#")]
     return {target: float(value.split()[0])
-            for row in csv.DictReader(lines) if row["constant"] == "dram_gbs"
+            for row in csv.DictReader(lines) if row["constant"] == name
             for target, value in row.items() if target != "constant"}
 
 
@@ -89,32 +102,39 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--barewave", default=str(ROOT / "target/release/barewave"))
     options.add_argument("--save")
+    options.add_argument("--layers", type=int, default=1)
     options = options.parse_args()
     if options.save:
-        layer(1)[0].save(options.save)
+        model(1, options.layers)[0].save(options.save)
         return
     with tempfile.TemporaryDirectory() as folder:
-        files = {}
-        for n in SEQUENCES:
-            g, moved = layer(n)
-            files[n] = (f"{folder}/{n}.onnx", moved)
-            g.save(files[n][0])
+        files, moved = {}, {}
+        for sequences, layers in [(n, 1) for n in SEQUENCES] + [(1, LAYERS)]:
+            g, moved[sequences] = model(sequences, layers)
+            files[sequences, layers] = f"{folder}/{sequences}x{layers}.onnx"
+            g.save(files[sequences, layers])
 
-        def modelled(n, target):
-            """Microseconds and launches."""
-            out = subprocess.run([options.barewave, "bench", "model", files[n][0], "--target", target, "--json"], capture_output=True, text=True)
+        def microseconds(target, sequences, layers=1):
+            """Of one layer."""
+            out = subprocess.run([options.barewave, "bench", "model", files[sequences, layers], "--target", target, "--json"], capture_output=True, text=True)
             if out.returncode:
                 sys.exit(out.stderr)
-            return json.loads(out.stdout)
+            return json.loads(out.stdout)["microseconds"] / layers
 
-        reach = bandwidths()
+        reach, share = constants("dram_gbs"), constants("dram_share")
         print("| | " + " | ".join(TARGETS) + " |\n|---|" + "---|" * len(TARGETS))
-        us = {t: modelled(1, t)["microseconds"] for t in TARGETS}
-        print("| us | " + " | ".join(f"{us[t]:.1f}" for t in TARGETS) + " |")
-        share = {t: files[1][1] / (reach[t] * 1e3 * us[t]) for t in TARGETS}
-        print("| percent of the memory's bandwidth | " + " | ".join(f"{100 * share[t]:.0f}" for t in TARGETS) + " |")
+
+        def row(what, of, digits=0):
+            print(f"| {what} | " + " | ".join(f"{of(t):.{digits}f}" for t in TARGETS) + " |")
+
+        us = {layers: {t: microseconds(t, 1, layers) for t in TARGETS} for layers in [1, LAYERS]}
+        row("one layer, us", lambda t: us[1][t], 1)
+        row(f"a layer of {LAYERS}, us", lambda t: us[LAYERS][t], 1)
+        for layers, what in [(1, "one layer"), (LAYERS, f"a layer of {LAYERS}")]:
+            row(f"{what}: percent of the memory's peak bandwidth", lambda t: 100 * moved[1] / (reach[t] * 1e3 * us[layers][t]))
+        row(f"a layer of {LAYERS}: percent of what a stream reaches", lambda t: 100 * moved[1] / (share[t] * reach[t] * 1e3 * us[LAYERS][t]))
         for t in SEQUENCES_ON:
-            print(f"{t}: " + ", ".join(f"{n} sequences {modelled(n, t)['microseconds']:.1f} us" for n in SEQUENCES[1:]))
+            print(f"{t}: " + ", ".join(f"{n} sequences {microseconds(t, n):.1f} us" for n in SEQUENCES[1:]))
 
 
 if __name__ == "__main__":

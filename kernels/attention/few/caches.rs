@@ -110,7 +110,7 @@ impl Keys<'_> {
     ) -> Res<()> {
         let buf = w.buffer(self.cx, Arg::Input(i))?;
         // A new line that is there already is not stored: others read it.
-        let past = self.kind.caches().start + 2 * (i - 1);
+        let past = super::past(self.kind, i);
         let stored = if self.kind.placed { self.there(w, past, first, insides) } else { insides.to_vec() };
         let places = self.places(w, (i, i), first, &stored, &[]);
         for ((u, at), line) in (0..).zip(places).zip(lines) {

@@ -174,6 +174,15 @@ impl Builder {
         self.last_policy(self.target().info().device_atomic);
         before
     }
+    /// Adds 1 to the dword at a byte of a buffer, for the whole device: once, as `lane` is each lane's number in its wave, and only the first one's place
+    /// lies in the buffer, which is smaller than 64 MiB.
+    pub fn device_count(&mut self, buf: Buffer, lane: Part, byte: u32) {
+        let at = self.shl(lane, 26u32);
+        let (most, start) = (self.to_vector(u32::MAX), self.scalar(byte));
+        let (srcs, mods) = self.address(buf, at.into(), start.into(), 0);
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op::BUFFER_ATOMIC_INC, &[most.into()], &srcs) });
+        self.last_policy(self.target().info().device_atomic);
+    }
     /// [`Builder::device_store`] of a pair of dwords, aligned so, by an atomic: several may do so at one place.
     pub fn device_exchange(&mut self, buf: Buffer, pair: Part, voff: Part, soff: Part) {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), 0);
