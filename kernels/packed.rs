@@ -8,6 +8,7 @@
 //!
 //! Where there are matrix instructions several rows are theirs ([`tiles`]). Rows that are normalised first every workgroup normalises for itself, while its first weights come ([`rows`]).
 
+mod exchange;
 mod rows;
 mod tiles;
 
@@ -21,6 +22,7 @@ use crate::graph::fused::{Packed, StepKind, Zeros};
 use crate::mir::{Buffer, Builder, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::op;
+use exchange::Exchange;
 use half::f16;
 use rows::Rows;
 use std::collections::VecDeque;
@@ -110,6 +112,8 @@ struct Product<'a> {
     inside: Option<Part>,
     /// The rows as the workgroup keeps them, where it normalises them, and where that is in LDS.
     kept: Option<(Rows, u32)>,
+    /// Else, how workitems get their data of each other, where they do.
+    exchange: Option<Exchange>,
 }
 
 /// A run of each column, and what goes with it, on its way from memory.
@@ -212,7 +216,11 @@ pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
         }
         None => None,
     };
-    let product = Product { cx, p, plan, rows: rows as u32, dots, member, column, inside, kept };
+    let mut product = Product { cx, p, plan, rows: rows as u32, dots, member, column, inside, kept, exchange: None };
+    // Where a step waits for its data it waits for all lines that loads touch. Teams of several waves meet in LDS, which has no more room then.
+    if cx.link.is_some() && plan.team == cx.target.info().wave_size && product.early() {
+        product.exchange = Exchange::of(&mut w, product.dwords() * RUN, member, plan.workgroup);
+    }
     let sums = product.sums(&mut w)?;
     product.finish(&mut w, sums)?;
     let grid = [count.div_ceil(teams), 1, 1];
@@ -231,6 +239,11 @@ fn pairs(b: &mut Builder, bits: u32, middle: bool, word: Part) -> Vec<Part> {
             b.op(Gen::Add.of(Type::PkF16), &[x.into(), less.into()])
         })
         .collect()
+}
+
+/// The dwords of some registers, one by one.
+fn one_by_one(parts: &[Part]) -> Vec<Part> {
+    parts.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))).collect()
 }
 
 impl Product<'_> {
@@ -260,9 +273,8 @@ impl Product<'_> {
         let own = w.b.mul(self.member, RUN);
         let first = w.b.mad(self.column, pitch, own);
         let all = (self.p.depth / self.p.together()) as u32;
-        let own_data = self.rows * self.dwords() * RUN / 4;
-        let early = own_data <= DATA && self.kept.is_none();
-        let each = columns * (RUN / 4 + 1) + if early { own_data } else { 0 };
+        let early = self.early();
+        let each = columns * (RUN / 4 + 1) + if early { self.own_data() } else { 0 };
         let ahead = if self.cx.link.is_some() { AHEAD_LINKED } else { AHEAD };
         let distance = (ahead / each).max(1);
         let load = |w: &mut Writer, number: u32, early: bool| -> Res<Run> {
@@ -307,8 +319,11 @@ impl Product<'_> {
                 }
             }
             if number >= distance
-                && let Some(run) = coming.pop_front()
+                && let Some(mut run) = coming.pop_front()
             {
+                if let Some(e) = &self.exchange {
+                    run.data = run.data.iter().map(|row| one_by_one(&e.own(w, row))).collect();
+                }
                 if let (Some(held), Some((rows, at))) = (held.take(), &self.kept) {
                     rows.keep(w, self.cx, held, *at)?;
                 }
@@ -316,6 +331,16 @@ impl Product<'_> {
             }
         }
         Ok(sums)
+    }
+
+    /// Dwords of all rows' data beside a run.
+    fn own_data(&self) -> u32 {
+        self.rows * self.dwords() * RUN / 4
+    }
+
+    /// Data are loaded ahead as weights are.
+    fn early(&self) -> bool {
+        self.own_data() <= DATA && self.kept.is_none()
     }
 
     /// Rows of the weights that a team sums, from its first one on.
@@ -427,24 +452,36 @@ impl Product<'_> {
             .collect()
     }
 
-    /// All data of each row beside a run.
+    /// All data of each row beside a run: of each of its members', or what members exchange.
     fn raws(&self, w: &mut Writer, run: &Run) -> Res<Vec<Vec<Part>>> {
-        (0..self.rows).map(|row| self.raw(w, run, row, 0, RUN / 4)).collect()
+        let Some(e) = &self.exchange else {
+            return (0..self.rows).map(|row| self.raw(w, run, row, 0, RUN / 4)).collect();
+        };
+        let buf = w.buffer(self.cx, Arg::Input(0))?;
+        let of_run = run.number * self.plan.team * self.dwords() * RUN;
+        let all = (self.p.depth / self.p.together()) as u32;
+        let members = run.mask.map(|_| all.saturating_sub(run.number * self.plan.team));
+        Ok((0..self.rows).map(|row| e.load(w, buf, self.row(row) + of_run, members)).collect())
+    }
+
+    /// The byte that a row begins at.
+    fn row(&self, row: u32) -> u32 {
+        let (size, stride) = (self.cx.dtype(Arg::Input(0)).size() as u32, self.cx.step.inputs[0].view.strides[0]);
+        self.start(Arg::Input(0)) + row * stride as u32 * size
     }
 
     /// The data of a row beside `count` words of numbers, as they lie in memory.
     fn raw(&self, w: &mut Writer, run: &Run, row: u32, word: u32, count: u32) -> Res<Vec<Part>> {
         let (arg, together) = (Arg::Input(0), self.p.together() as u32);
-        let (size, stride) = (self.cx.dtype(arg).size() as u32, self.cx.step.inputs[0].view.strides[0]);
+        let size = self.cx.dtype(arg).size() as u32;
         let buf = w.buffer(self.cx, arg)?;
         let own = w.b.mul(self.member, together * size);
         let at = self.guarded(w, own, run.mask);
-        let ahead = self.start(arg) + row * stride as u32 * size;
-        let imm = ahead + run.number * self.plan.team * together * size + word * self.dwords() * 4;
+        let imm = self.row(row) + run.number * self.plan.team * together * size + word * self.dwords() * 4;
         let dwords = count * self.dwords();
         let each = |d: u32| w.b.load(buf, (dwords - d).min(4) as u8, at, 0u32, imm + d * 4);
         let loaded: Vec<Part> = (0..dwords).step_by(4).map(each).collect();
-        Ok(loaded.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))).collect())
+        Ok(one_by_one(&loaded))
     }
 
     /// The elements of a row beside a word of numbers, in the order of [`Product::factors`].

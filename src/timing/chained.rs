@@ -2,7 +2,7 @@
 //!
 //! Each step is simulated as if it were alone. Of its workgroups that gives a timetable in two pieces: until they wait, with what they have asked of memory until
 //! then, and from there on. How long it takes from there on is simulated with a wait that is over when all that was asked for before is there; where memory is busy for longer, what
-//! comes is computed with as it comes, and when all has come what the vector ALUs do of the workgroup alone is left at most, and taken. The timetables of all steps are run
+//! comes is computed with as it comes: when all has come, the last workgroups have left what the vector ALUs do between two waits for memory. The timetables of all steps are run
 //! together ([`run`](waiting::run)): as many workgroups are resident as the kernel lets be, the next begins when
 //! one ends, memory shares its bandwidth among those that move something, and what the last workgroup of a step has stored takes its way to be seen; those that count
 //! themselves at one counter take turns. What the launch takes longer
@@ -21,7 +21,7 @@ pub(crate) struct Alone {
     pub clocks: f64,
     pub behind: f64,
     pub asked: f64,
-    /// Clocks of vector ALUs that one takes.
+    /// Clocks of vector ALUs that one takes from one wait for memory to the next.
     pub computes: f64,
     /// Clocks that memory takes to move what one does.
     pub moved: f64,
@@ -75,13 +75,10 @@ fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<Vec<f64>> {
     let mut needs = Needs { stores: Vec::new(), waits: Vec::new(), joined: Vec::new(), of: Vec::new() };
     for (n, (a, workgroups)) in steps.iter().enumerate() {
         needs.joined.push(*workgroups);
-        for _ in 0..*workgroups {
-            let piece = |clocks: f64, share: f64| Piece {
-                clocks,
-                moved: share * a.moved,
-                behind: a.computes,
-                ..Piece::default()
-            };
+        for number in 0..*workgroups {
+            // Before the last ones others go on meanwhile.
+            let behind = if number + a.at_once >= *workgroups { a.computes } else { 0.0 };
+            let piece = |clocks: f64, share: f64| Piece { clocks, moved: share * a.moved, behind, ..Piece::default() };
             let ends = Some(needs.of.len());
             needs.of.push(vec![n]);
             if n == 0 {

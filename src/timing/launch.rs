@@ -20,6 +20,7 @@ use crate::memory::{self, ALIKE, BEFORE_LAST, BESIDE, Moved, Operand, Served, Sp
 use crate::modelled::{Bound, Detailed, Modelled, Parts};
 use crate::record::{Group, Level, Loops, Part, Recorder, Trace};
 use crate::sequence::Found;
+use crate::stall::Stall;
 use crate::waiting::{self, Meetings, Pace};
 use crate::wave::{self, Resident};
 use barewave_emu::codeobj::{Family, KernelInfo};
@@ -555,9 +556,11 @@ impl Recorded {
             let behind = (behind as f64 * scale).min(clocks);
             let all = u64::from(occupancy.workgroups) * cus;
             let start = dispatch / workgroups as f64;
+            // What vector ALUs do of a workgroup from one wait for memory to the next.
             let vector = full.busy_with(Unit::Valu) + full.busy_with(Unit::Trans);
             let units = f64::from(chip.target.info().simds) * shared_cus as f64 * resident as f64;
-            let (asked, computes) = (asks.unwrap_or(0.0), (vector / units * scale).min(behind.max(0.0)));
+            let waits = issued[0].iter().filter(|i| i.why() == Stall::Memory).count().max(1);
+            let (asked, computes) = (asks.unwrap_or(0.0), (vector / units / waits as f64 * scale).min(behind));
             let at_once = all as usize;
             Alone { clocks, behind, asked, computes, moved: 0.0, at_once, start }
         });
