@@ -524,6 +524,7 @@ mod tests {
     use crate::kernels::choice::Together;
     use crate::kernels::tile::Types;
     use crate::tensor::DType;
+    use barewave_isa::Target;
 
     #[test]
     fn divisors_are_all_that_divide() {
