@@ -272,17 +272,37 @@ pub(super) fn quickest(
     best(&machine, e, all)
 }
 
-/// The order of ways. Between those that differ by less than a thousandth the estimate knows no difference: the largest tile comes first, which
-/// loads least, and of tiles for matrix instructions the deepest, whose waves meet least often; of two of these the one whose operands go straight to LDS.
-fn order((clocks, tile, _): &Timed) -> (i64, Reverse<[u32; 3]>, u64) {
-    let depth = if matches!(tile.form, Form::Matrix(_)) { tile.k } else { 0 };
-    let preferred = [tile.m * tile.n, depth, u32::from(tile.is_straight())];
-    ((1000.0 * clocks.ln()).round() as i64, Reverse(preferred), clocks.to_bits())
+/// The estimate knows no difference between ways that take less than so much longer than the quickest; of dot products by the cycle model's times of
+/// 60 products on two targets.
+const ALIKE: f64 = 0.001;
+const ALIKE_DOT_PRODUCTS: f64 = 0.004;
+
+/// The order of ways, where the quickest takes so many clocks. Of those between which there is no difference the largest tile comes first, which
+/// loads least, but of dot products the smallest, of which more hide each other's loads; of tiles for matrix instructions the deepest, whose
+/// waves meet least often; and of two of these the one whose operands go straight to LDS.
+fn order(least: f64) -> impl Fn(&Timed) -> (i64, Reverse<[u32; 3]>, u64) {
+    move |(clocks, tile, _)| {
+        let (area, longer) = (tile.m * tile.n, (clocks / least).ln());
+        let alike = if matches!(tile.form, Form::Vector { dot: Some(_), .. }) { ALIKE_DOT_PRODUCTS } else { ALIKE };
+        let preferred = match tile.form {
+            Form::Vector { dot: Some(_), .. } => [u32::MAX - area, 0, 0],
+            Form::Matrix(_) => [area, tile.k, u32::from(tile.is_straight())],
+            _ => [area, 0, 0],
+        };
+        ((longer / alike) as i64, Reverse(preferred), clocks.to_bits())
+    }
+}
+
+/// Clocks of the quickest of some ways.
+fn least(all: &[Timed]) -> f64 {
+    all.iter().map(|way| way.0).fold(f64::INFINITY, f64::min)
 }
 
 /// The best of some ways, and how its results are stored.
 fn best(machine: &Machine, e: &Extents, all: impl Iterator<Item = Timed>) -> Res<Timed> {
-    let best = all.min_by_key(order);
+    let all: Vec<Timed> = all.collect();
+    let order = order(least(&all));
+    let best = all.into_iter().min_by_key(order);
     let (clocks, mut tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
     if let Form::Matrix(form) = tile.form {
         let in_rows = e.in_rows && machine.stores_are_noticed(e, (tile, form), clocks);
@@ -394,6 +414,7 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, 
     all.extend(method.into_iter().flat_map(|m| m.ways(&machine)));
     // Others are not taken, even where somebody asks for them.
     all.retain(|way| way.0.is_finite());
+    let order = order(least(&all));
     all.sort_by_key(order);
     let mut out: Vec<Candidate> = Vec::new();
     for (clocks, t, s) in all {
