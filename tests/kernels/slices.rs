@@ -1,7 +1,7 @@
 //! Products whose waves share the depth, and those of a few rows whose workitems own columns: emulated devices in strict mode against sums in f64.
 
 use crate::support::build::{Builder, int, ints};
-use crate::support::drawn;
+use crate::support::{all_cases, drawn};
 use barewave::graph::{Options, fuse};
 use barewave::kernels::{Candidate, Tuned, Tuning, Way, candidates};
 use barewave::runtime::EmulatedDevice;
@@ -208,7 +208,7 @@ fn columns_of_a_few_rows() {
                 run += check(Way::Columns, target, DType::F32, extents, false, of_case);
             }
         }
-        assert!(run > 2, "{target}: {run} products");
+        assert!(run > 2 || !all_cases(), "{target}: {run} products");
     }
     for extents in [[1, 9, 64, 512], [1, 4, 63, 512], [1, 4, 64, 500]] {
         assert_eq!(check(Way::Columns, "gfx1100", DType::F32, extents, false, |_, _| true), 0, "{extents:?}");
