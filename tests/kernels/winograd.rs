@@ -211,10 +211,10 @@ fn it_is_refused_where_it_is_not_wanted_or_does_not_apply() {
     assert!(!other(DType::F32, true, &[], [64, 64, 5, 5]));
 }
 
-/// Workgroups that share a depth count each other where their tiles were: a compute unit has room for as many of them as of others.
+/// Workgroups that share a depth count each other where their tiles were: a compute unit that has many has room for as many of them as of others.
 #[test]
 fn shared_depths_take_no_room() {
-    let case = Case { input: [1, 64, 10, 10], channels: 32, pads: [1; 4] };
+    let case = Case { input: [1, 64, 200, 200], channels: 32, pads: [1; 4] };
     let mut b = Builder::new(17, 1);
     model(&mut b, case, Behind::Nothing, false);
     let graph = fuse(&b.model, &Options::default()).unwrap();
