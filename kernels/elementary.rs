@@ -185,6 +185,16 @@ fn extremum(f: Float, b: &mut Builder, g: Gen, x: Opnd, y: Opnd) -> Part {
     if !f.is_double() && b.target().has(of_three) {
         return b.op(of_three, &[x, y, y]);
     }
+    if let (Opnd::V(x), Opnd::Imm(c)) | (Opnd::Imm(c), Opnd::V(x)) = (x, y)
+        && !f.is_double()
+        && !f32::from_bits(c as u32).is_nan()
+    {
+        // The constant, unless the operand lies beyond it or is a NaN.
+        let beyond = if g == Gen::Max { op::V_CMP_NGE_F32 } else { op::V_CMP_NLE_F32 };
+        let mask = b.mask();
+        b.emit(beyond, &[mask.into()], &[Opnd::Imm(c), x.into()]);
+        return b.select(mask, x, Opnd::Imm(c));
+    }
     let mut r = f.op(b, g, x, y);
     // The hardware returns the other operand where one is a NaN; a constant is none.
     for o in [x, y] {

@@ -1,7 +1,7 @@
 //! The loop over k of a matrix product.
 //!
 //! A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the last tile are guarded and go where
-//! nobody reads any more; a loop of few rounds, of whose loads these would be a good part, has its last rounds without them behind it.
+//! nobody reads any more; a loop of few short rounds, of whose loads these would be a good part, has its last rounds without them behind it.
 //!
 //! With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
 //! barrier of its own; and where products and moves follow each other, the next tile is loaded behind that into the registers from which
@@ -36,6 +36,8 @@ const FILLED: f64 = 0.75;
 /// that is executed once is neither compiled nor fetched for nothing. Where other instructions run in the shadow of matrix instructions a
 /// round is short for what it multiplies, L2 is busy, and two of its rounds are for nobody.
 const FEW_ROUNDS: u32 = 8;
+/// Unless a workitem multiplies and adds more than so often in a round: that is long beside its loads, and much code.
+const LONG_ROUND: u32 = 256;
 pub(super) const FEW_IN_SHADOW: u32 = 64;
 
 /// See [`many_rounds`]: of few matrix instructions, and of many others.
@@ -442,7 +444,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     pub fn write(&self, b: &mut Builder, ops: &mut Operands, (depth, about): (Opnd, u32)) -> Res<()> {
         let k = self.tile.k;
         let mut written = Ok(());
-        let most = if self.shadow { FEW_IN_SHADOW } else { FEW_ROUNDS };
+        let most = match self.tile.form {
+            _ if self.shadow => FEW_IN_SHADOW,
+            Form::Vector { tm, tn, .. } | Form::Winograd { tm, tn } if tm * tn * self.by.steps() > LONG_ROUND => 1,
+            _ => FEW_ROUNDS,
+        };
         let few = matches!(depth, Opnd::Imm(depth) if depth <= u64::from(most * k)) || ops.a.tally().is_some();
         b.counted_loop("k", depth, k, Pipeline::Stated, !few, |b, k| {
             b.fix_order();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Bytes of arguments that a launch has at most: what CUDA lets a kernel have, and so do HIP programs that come from there.
 const MOST_BYTES: usize = 4096;
 
-/// Arguments that a step has more where it shares its launch.
+/// Arguments that a step has more where it shares its launch; one that is a round by itself has another one.
 const MORE: usize = 3;
 
 /// What is launched as one.
@@ -50,19 +50,21 @@ pub(super) fn find_chains<'a>(
     };
     // The end of those that begin with a step.
     let mut extent = |first: usize| {
-        let (mut end, mut round, mut bytes) = (first, None, 0);
+        let (mut end, mut round, mut kernels, mut args) = (first, None, 0, 0);
         while end < graph.steps.len() && fits(end) {
             let list = first..end;
-            bytes += code(end).iter().map(|k| 8 * (k.args.len() + MORE)).sum::<usize>();
-            let given = |a: &&Access| list.clone().any(|s| graph.steps[s].written().any(|t| t == a.tensor));
-            if bytes > MOST_BYTES || loaded_ahead(&graph.steps[end]).iter().any(given) {
-                break;
-            }
             match round {
                 Some(steps) if group[end] != group[end - steps] => break,
                 None if group[end] == group[first] && end > first => round = Some(end - first),
                 None if list.clone().any(|s| group[s] == group[end]) => break,
                 _ => {}
+            }
+            kernels += code(end).len();
+            args += code(end).iter().map(|k| k.args.len()).sum::<usize>();
+            let bytes = 8 * (args + kernels * (MORE + usize::from(round == Some(1))));
+            let given = |a: &&Access| list.clone().any(|s| graph.steps[s].written().any(|t| t == a.tensor));
+            if bytes > MOST_BYTES || loaded_ahead(&graph.steps[end]).iter().any(given) {
+                break;
             }
             end += 1;
         }
