@@ -432,3 +432,17 @@ fn norms_of_halves_that_were_widened_read_the_halves() {
         outputs(&b, "a wide norm of halves", 1e-5);
     }
 }
+
+#[test]
+fn bounds_with_dimensions_add_none_to_what_they_clip() {
+    let mut b = Builder::new(17, 5);
+    let x = b.input(&[2, 3]);
+    let x = b.node("ReduceSum", &[&x], &[("keepdims", int(0))]);
+    let bounds = [-0.5, 0.5].map(|v| b.constant(HostTensor::from_f32(&[1, 1], &[v])));
+    let y = b.node("Clip", &[&x, &bounds[0], &bounds[1]], &[]);
+    b.output(&y);
+    let out = run(&fuse(&b.model), &b.inputs, "gfx906", true).unwrap().0.remove(0);
+    assert_eq!(out.shape(), [0; 0]);
+    let sum: f64 = b.inputs[0].to_f64().iter().sum();
+    assert!((out.to_f64()[0] - sum.clamp(-0.5, 0.5)).abs() < 1e-6);
+}

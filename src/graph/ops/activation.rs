@@ -1,6 +1,7 @@
 //! Activation functions, written with the primitive scalar operations.
 
 use super::elementwise::{self, float_with, unary_with};
+use super::normalize;
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
@@ -70,11 +71,7 @@ pub(super) fn leaky_relu(cx: &mut Lowering<'_>) -> Res<()> {
 
 /// Before opset 7 slopes of channels stand at their dimension, without those behind it.
 pub(super) fn of_slopes(cx: &mut Inference<'_>) -> Res<()> {
-    if cx.opset() >= 7 {
-        return elementwise::of_first(cx);
-    }
-    let x = cx.input(0)?;
-    cx.give(0, cx.dtype(x), cx.dims(x).to_vec())
+    if cx.opset() >= 7 { elementwise::of_first(cx) } else { normalize::same(cx) }
 }
 
 pub(super) fn prelu(cx: &mut Lowering<'_>) -> Res<()> {
@@ -120,7 +117,9 @@ pub(super) fn clip(cx: &mut Lowering<'_>) -> Res<()> {
         }
     }
     let y = cx.elementwise(&ids, |e, v| ops.iter().zip(&v[1..]).fold(v[0], |x, (&op, &b)| e.binary(op, x, b)))?;
-    cx.set(0, y);
+    // A bound of more dimensions than the operand adds none.
+    let shape = cx.shape(x).to_vec();
+    cx.set(0, y.reshaped(&shape));
     Ok(())
 }
 

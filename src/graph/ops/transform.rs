@@ -570,11 +570,6 @@ pub(super) fn of_window(cx: &mut Inference<'_>) -> Res<()> {
     cx.give(0, output_type(cx, "output_datatype")?, dims)
 }
 
-pub(super) fn of_inverse(cx: &mut Inference<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    cx.give(0, cx.dtype(x), cx.dims(x).to_vec())
-}
-
 pub(super) fn of_det(cx: &mut Inference<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let [batch @ .., _, _] = cx.dims(x) else { return by_lowering(cx) };
