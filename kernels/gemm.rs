@@ -21,12 +21,12 @@ use super::{Arg, Cx, Writer, expr, small, standardized, straight};
 use crate::graph::fused::StepKind;
 use crate::graph::view::View;
 use crate::mir::{
-    Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Term, Type, dot_instruction, matrix_instruction, signed,
+    Builder, Dot, Gen, MInst, Opnd, PackedSums, Part, RegClass, Term, Type, dot_instruction, matrix_instruction, signed,
 };
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
-use barewave_isa::{Mods, Target, op};
+use barewave_isa::{ModName, Mods, Target, op};
 
 /// Bytes that the offset of an access to LDS reaches.
 const LDS_OFFSETS: u32 = 1 << 16;
@@ -95,7 +95,7 @@ pub(super) fn types(cx: &Cx) -> Res<Types> {
     if let StepKind::Scaled(s) = &cx.step.kind {
         let [left, right] = small::multiplied_in_blocks(cx.target, s.types).ok_or(Reason::Factors(a, b))?;
         let right = (right != left).then_some(right);
-        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32, matrix: None });
+        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32, matrix: None, packed: None });
     }
     if let StepKind::Nibbles(n) = &cx.step.kind {
         let [left, right] = n.signed.map(|signed| if signed { Type::I4 } else { Type::U4 });
@@ -103,19 +103,20 @@ pub(super) fn types(cx: &Cx) -> Res<Types> {
         let multiplied = matrix_instruction(cx.target, factors, sums, 16).is_some()
             || dot_instruction(cx.target, factors, sums).is_some();
         let right = (right != left).then_some(right);
-        let types = Types { storage: left, compute: left, right, accumulate: sums, matrix: None };
+        let types = Types { storage: left, compute: left, right, accumulate: sums, matrix: None, packed: None };
         return multiplied.then_some(types).ok_or(Reason::Factors(n.types()[0], n.types()[1]));
     }
     if a.is_small_float() && b.is_small_float() {
         let [left, right] = small::multiplied(cx.target, [a, b]).ok_or(Reason::Factors(a, b))?;
         let right = (right != left).then_some(right);
-        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32, matrix: None });
+        return Ok(Types { storage: left, compute: left, right, accumulate: Type::F32, matrix: None, packed: None });
     }
     if a != b || a == DType::Bool {
         return Err(Reason::Factors(a, b));
     }
     let xf32 = a == DType::F32 && cx.tuning.takes_xf32(cx.target);
-    Ok(Types { matrix: xf32.then_some(Type::Xf32), ..Types::of(a) })
+    let packed = cx.tuning.f16_sums(cx.target).filter(|_| a == DType::F16);
+    Ok(Types { matrix: xf32.then_some(Type::Xf32), packed, ..Types::of(a) })
 }
 
 /// Bytes of the tensors behind the operands of so many products.
@@ -290,7 +291,8 @@ pub(super) fn multiply_deep(
     let places = Places { read, layout, b_base: size_a, words };
     let mut vector = |tm, tn, dot| {
         let place = tile.fragment();
-        let by = Vector { tile, place, tm, tn, dot, places };
+        let packed = tile.packed().map(|by| Packed::new(b, by, (tm, tn)));
+        let by = Vector { tile, place, tm, tn, dot, packed, places };
         Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, (depth, about))
     };
     match tile.form {
@@ -311,7 +313,47 @@ struct Vector<'a> {
     tm: u32,
     tn: u32,
     dot: Option<Dot>,
+    packed: Option<Packed>,
     places: Places,
+}
+
+/// Sums of a round's products of f16 in f16, two columns of a row in a word. Each of them is of as many products as a tile is deep: with every one
+/// it is rounded, by at most `2^-11` of itself, and what is beyond 65504 becomes infinite.
+struct Packed {
+    by: PackedSums,
+    /// Those of rows, one behind the other.
+    sums: Vec<Part>,
+    /// 1 in f32: it is not documented whether an inline constant counts as f16 or as f32.
+    one: Part,
+}
+
+impl Packed {
+    /// For so many rows and columns.
+    fn new(b: &mut Builder, by: PackedSums, (tm, tn): (u32, u32)) -> Packed {
+        Packed { by, sums: (0..tm * tn / 2).map(|_| b.v(1)).collect(), one: b.scalar(1.0f32.to_bits()) }
+    }
+
+    /// Adds the products of a k's rows and columns; the first ones of a round are its sums. Each factor is a word and its half.
+    fn multiply(&self, b: &mut Builder, first: bool, rows: &[(Part, u32)], columns: &[(Part, u32)]) {
+        let each = rows.iter().flat_map(|row| columns.iter().step_by(2).map(move |column| (row, column.0)));
+        for (sum, (&(a, half), x)) in self.sums.iter().zip(each) {
+            // Both columns take the same half of the row's word, and their own of theirs.
+            let half = half as i32;
+            let (op, add) = if first { (self.by.multiply, 0) } else { (self.by.multiply_add, 0b100) };
+            let mods = Mods::new().with(ModName::OpSel, half).with(ModName::OpSelHi, half | 0b10 | add);
+            let srcs: [Opnd; 3] = [a.into(), x.into(), (*sum).into()];
+            b.push(MInst { mods, ..MInst::new(op, &[(*sum).into()], &srcs[..if first { 2 } else { 3 }]) });
+        }
+    }
+
+    /// Adds the sums of a round to those of f32, given one by one.
+    fn add_to(&self, b: &mut Builder, sums: impl Iterator<Item = Part>) {
+        for (sum, (own, half)) in sums.zip(self.sums.iter().flat_map(|own| [(own, 0), (own, 1)])) {
+            let mods = Mods::new().with(ModName::OpSel, half).with(ModName::OpSelHi, 1);
+            let srcs = [(*own).into(), self.one.into(), sum.into()];
+            b.push(MInst { mods, ..MInst::new(self.by.mixed, &[sum.into()], &srcs) });
+        }
+    }
 }
 
 impl Vector<'_> {
@@ -357,12 +399,24 @@ impl Multiplier for Vector<'_> {
         b.moves(None);
     }
 
-    fn multiply(&self, b: &mut Builder, sums: &[Part], (_, (fa, fb)): (u32, &Read)) {
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (step, (fa, fb)): (u32, &Read)) {
         let (cm, cn) = (self.tile.chunk(self.tm), self.tile.chunk(self.tn));
         let ty = self.tile.types.accumulate;
+        let one = |p: Part, i: u32| p.slice((i * u32::from(ty.dwords())) as u8, ty.dwords());
+        if let Some(packed) = &self.packed {
+            let halves = |parts: &[Part], chunk: u32, own: u32| -> Vec<(Part, u32)> {
+                let of = |i: u32| (parts[(i / chunk) as usize].dword((i % chunk / 2) as u8), i % 2);
+                (0..own).map(of).collect()
+            };
+            packed.multiply(b, step == 0, &halves(fa, cm, self.tm), &halves(fb, cn, self.tn));
+            if step + 1 == self.steps() {
+                let position = |i: u32| one(sums[(i / cn) as usize], i % cn);
+                packed.add_to(b, (0..self.tm * self.tn).map(position));
+            }
+            return;
+        }
         let words = self.tile.cell() / 4;
         let cell = |p: Part, i: u32| p.slice((i * words) as u8, words as u8);
-        let one = |p: Part, i: u32| p.slice((i * u32::from(ty.dwords())) as u8, ty.dwords());
         // Two by two along the diagonals: neighbours have no register in common, and can be issued together.
         let (rows, cols) = (2.min(self.tm), 2.min(self.tn));
         let squares =

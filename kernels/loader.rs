@@ -167,7 +167,8 @@ pub(super) fn most_together(bytes: u32, line: u32, aligned: bool) -> u32 {
 pub(super) fn wide_load(tile: &Tile, width: u32, together: u32) -> u32 {
     match Halves::of(tile, width, together) {
         Some(halves) => halves.vec,
-        None => (wide_own(tile, width) / tile.run).min(4).min(together),
+        // Four as what is converted, or as many as lie in LDS as they come.
+        None => (wide_own(tile, width) / tile.run).min(if tile.cell() < 4 { 8 } else { 4 }).min(together),
     }
 }
 
@@ -277,6 +278,11 @@ impl Common {
         self.run * self.types.bytes()
     }
 
+    /// Cells are halves of words, as memory has them.
+    fn is_of_halves(&self) -> bool {
+        self.cell() == 2 && self.types.stored_bytes() == 2
+    }
+
     /// Loads elements that lie together into a register.
     fn load(&self, b: &mut Builder, reg: Part, together: u32, buf: Buffer, (voff, soff, imm): (Part, Part, u32)) {
         match together * self.types.stored_bytes() {
@@ -303,8 +309,15 @@ impl Common {
         out
     }
 
-    /// Writes neighbouring cells of one k each.
+    /// Writes neighbouring cells of one k each, of those of halves one or an even number.
     fn write_row(&self, b: &mut Builder, raw: Part, count: u32, at: u32) {
+        if self.is_of_halves() {
+            match count {
+                1 => b.lds_write_half(self.lds, raw, false, at),
+                _ => b.lds_write(self.lds, raw.slice(0, (count / 2) as u8), at),
+            }
+            return;
+        }
         let per_write = (WIDEST / self.types.bytes()).min(count);
         for from in (0..count).step_by(per_write as usize) {
             let x = self.converted(b, raw, from, per_write);
@@ -747,8 +760,12 @@ impl Deep {
             if c.run == 1 {
                 // Transposed: every k goes to its own row.
                 for e in 0..c.vec {
-                    let x = c.converted(b, regs[0], e, 1);
                     let at = base + c.place(b, first, e);
+                    if c.is_of_halves() {
+                        b.lds_write_half(c.lds, regs[0].dword((e / 2) as u8), e % 2 > 0, at);
+                        continue;
+                    }
+                    let x = c.converted(b, regs[0], e, 1);
                     b.lds_write(c.lds, x, at);
                 }
             } else if c.vec == 1 {

@@ -16,7 +16,7 @@ use super::gemm::{Multiplier, Operands, Places, Read, Stages};
 use super::loader::Loader;
 use super::tile::{Form, Tile};
 use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Term, Type};
-use barewave_isa::{Pipe, Target};
+use barewave_isa::{Op, Pipe, Target};
 use barewave_timing::instr::multiplies_alone;
 
 /// The stage that loads tiles.
@@ -52,9 +52,11 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
         Form::Winograd { tm, tn } => (tm, tn, None),
         Form::Matrix(_) | Form::Sliced(_) | Form::Few(_) => return tile.types.bytes() > 4,
     };
-    let each = match dot {
-        Some(dot) => target.op(dot.op).map_or(1.0, |i| f64::from(i.busy)),
-        None => choice::multiply_add(target, tile.types.accumulate),
+    let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy));
+    let each = match (dot, tile.packed()) {
+        (Some(dot), _) => busy(dot.op),
+        (None, Some(packed)) => busy(packed.multiply_add) / 2.0,
+        (None, None) => choice::multiply_add(target, tile.types.accumulate),
     };
     f64::from(tm * tn) * each >= LONG_STEP
 }

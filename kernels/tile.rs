@@ -13,7 +13,7 @@ use super::matrix::MatrixForm;
 use super::slices::Sliced;
 use super::values;
 use super::winograd;
-use crate::mir::{Builder, Dot, Part, Type};
+use crate::mir::{Builder, Dot, PackedSums, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Step};
 
@@ -33,13 +33,15 @@ pub(super) struct Types {
     pub accumulate: Type,
     /// What matrix instructions multiply, where they read less of the elements than memory has.
     pub matrix: Option<Type>,
+    /// What sums the products of a round in fewer bits, before they are added to the sums, where that is allowed and quicker.
+    pub packed: Option<PackedSums>,
 }
 
 impl Types {
     /// Multiply-adds of a type's elements.
     pub fn of(t: DType) -> Types {
         let compute = values::computed(t);
-        Types { storage: values::stored(t), compute, right: None, accumulate: compute, matrix: None }
+        Types { storage: values::stored(t), compute, right: None, accumulate: compute, matrix: None, packed: None }
     }
     /// What is multiplied, of the left and of the right operand.
     pub fn factors(&self) -> [Type; 2] {
@@ -177,7 +179,8 @@ impl Tile {
             None if self.types.bytes() == 1 => Type::U32,
             None => Type::U16,
         };
-        let types = Types { storage, compute: Type::U32, right: None, accumulate: Type::U32, matrix: None };
+        let compute = Type::U32;
+        let types = Types { storage, compute, right: None, accumulate: compute, matrix: None, packed: None };
         Tile { types, k: self.k / self.block().unwrap_or(2 * self.run), run: 1, ..*self }
     }
 
@@ -187,9 +190,14 @@ impl Tile {
     }
 
     /// Of so many rows or columns of a workitem, how many lie together: as many as LDS gives at once, so that those of neighbouring
-    /// workitems are in other banks; four at most.
+    /// workitems are in other banks; four at most of whole words.
     pub fn chunk(&self, own: u32) -> u32 {
-        own.min(WIDEST / self.cell()).min(4)
+        own.min(WIDEST / self.cell()).min(if self.cell() < 4 { 8 } else { 4 })
+    }
+
+    /// What a workitem sums a round's products in, in fewer bits.
+    pub fn packed(&self) -> Option<PackedSums> {
+        self.types.packed.filter(|_| matches!(self.form, Form::Vector { dot: None, .. }))
     }
 
     /// Where the elements of the result are: which workitem has them in which of its registers.
@@ -325,7 +333,7 @@ impl Layout {
         match tile.run {
             // Lanes of matrix instructions read neighbouring k side by side: they, and those that write k by four, reach other banks.
             1 if matches!(tile.form, Form::Matrix(_)) && tile.cell() == 4 => Layout::dense(tile, width + 6),
-            1 => Layout::dense(tile, width + 4),
+            1 => Layout::dense(tile, width + 4.max(WIDEST / tile.cell())),
             // Workitems that write cells of a column reach other banks; those that write whole cells do so for different columns.
             _ if tile.cell() < WIDEST => Layout::dense(tile, width + WIDEST / tile.cell()),
             _ => Layout::dense(tile, width),

@@ -4,11 +4,11 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa, `f16-sums,allowed` for products of f16 of which those of a round are summed in f16. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
-use crate::mir::{Type, matrix_instruction};
+use crate::mir::{PackedSums, Type, matrix_instruction, packed_sums};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -93,6 +93,7 @@ pub struct Tuning {
     sparse: When,
     nibbles: When,
     xf32: bool,
+    f16_sums: bool,
 }
 
 /// Why a text is no tuning.
@@ -109,7 +110,9 @@ pub struct TuningError {
 const HEADER: &str = "target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts";
 
 /// The line that allows matrix instructions to read 10 bits of f32's mantissa.
-const XF32: &str = "xf32,";
+const XF32: &str = "xf32";
+/// The line that allows sums of products of f16 in f16.
+const F16_SUMS: &str = "f16-sums";
 const ALLOWED: &str = "allowed";
 
 /// Words behind the name of a method, which say where it is used.
@@ -138,9 +141,11 @@ impl Tuning {
                 *method = known.ok_or_else(what)?.1;
                 continue;
             }
-            if let Some(word) = line.strip_prefix(XF32) {
-                let what = || TuningError { line: i + 1, what: format!("'{word}' is no way to use xf32: {ALLOWED}") };
-                out.xf32 = (word == ALLOWED).then_some(true).ok_or_else(what)?;
+            if let Some((name, word)) = line.split_once(',')
+                && let Some(permission) = out.permission(name)
+            {
+                let what = || TuningError { line: i + 1, what: format!("'{word}' is no way to use {name}: {ALLOWED}") };
+                *permission = (word == ALLOWED).then_some(true).ok_or_else(what)?;
                 continue;
             }
             let (product, tuned) = row(line).map_err(|what| TuningError { line: i + 1, what })?;
@@ -157,6 +162,15 @@ impl Tuning {
             "winograd" => Some(&mut self.winograd),
             "sparse" => Some(&mut self.sparse),
             "nibbles" => Some(&mut self.nibbles),
+            _ => None,
+        }
+    }
+
+    /// Whether what has this name is allowed.
+    fn permission(&mut self, name: &str) -> Option<&mut bool> {
+        match name {
+            XF32 => Some(&mut self.xf32),
+            F16_SUMS => Some(&mut self.f16_sums),
             _ => None,
         }
     }
@@ -214,6 +228,24 @@ impl Tuning {
         self.xf32 = true;
     }
 
+    /// How products of f16 are summed in f16, where that may be done and is quicker. The products of a round of at most
+    /// [`MOST_PACKED`](super::vector::MOST_PACKED) along the depth are summed so, and these sums in f32.
+    pub(super) fn f16_sums(&self, target: Target) -> Option<PackedSums> {
+        packed_sums(target).filter(|_| self.f16_sums)
+    }
+
+    /// Products of f16 may be summed in f16, and the target is quicker so.
+    pub fn takes_f16_sums(&self, target: Target) -> bool {
+        self.f16_sums(target).is_some()
+    }
+
+    /// Allows such sums: of each run of up to 32 products along the depth, which are added in f32. Each sum of a run is rounded with each of its
+    /// products, so that what a run gives is off by at most `32 * 2^-11` of the sum of its products' magnitudes, and is infinite where a sum is
+    /// beyond 65504.
+    pub fn allow_f16_sums(&mut self) {
+        self.f16_sums = true;
+    }
+
     /// Says where constants with two of every four elements are multiplied as that.
     pub fn set_sparse(&mut self, sparse: When) {
         self.sparse = sparse;
@@ -260,8 +292,10 @@ impl fmt::Display for Tuning {
                 writeln!(f, "{name},{word}")?;
             }
         }
-        if self.xf32 {
-            writeln!(f, "{XF32}{ALLOWED}")?;
+        for (name, allowed) in [(XF32, self.xf32), (F16_SUMS, self.f16_sums)] {
+            if allowed {
+                writeln!(f, "{name},{ALLOWED}")?;
+            }
         }
         for (p, t) in &self.products {
             let layout = LAYOUTS.iter().find(|l| l.1 == p.deep).map_or("NN", |l| l.0);
@@ -288,7 +322,7 @@ mod tests {
     #[test]
     fn a_table_is_read_and_written() {
         let text = format!(
-            "{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nxf32,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
+            "{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nxf32,allowed\nf16-sums,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
         );
         let tuning = Tuning::parse(&text).unwrap();
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));
@@ -297,7 +331,7 @@ mod tests {
         assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4, way: Way::Rounds }));
         assert_eq!(
             tuning.for_target(Target::GFX906).unwrap().to_string(),
-            format!("{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nxf32,allowed\n")
+            format!("{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nxf32,allowed\nf16-sums,allowed\n")
         );
         assert_eq!(tuning.for_target(Target::GFX942).unwrap().products.len(), 1);
     }
@@ -311,6 +345,7 @@ mod tests {
             (line.replace("gfx942", "gfx1"), "gfx1"),
             ("sparse,sometimes".into(), "line 1: 'sometimes' is no way to use sparse: never or always"),
             ("xf32,never".into(), "line 1: 'never' is no way to use xf32: allowed"),
+            ("f16-sums,".into(), "line 1: '' is no way to use f16-sums: allowed"),
             (line.replace("f32", "f31"), "'f31' is no type"),
             (line.replace("NN", "NX"), "'NX' is no layout"),
             (line.replace("2048", "0"), "'0' is no number of 1 or more"),

@@ -2,7 +2,7 @@
 
 use super::choice::{Ending, Extents, Machine, Round, Together, multiply_add};
 use super::tile::{Form, Tile, Types};
-use crate::mir::dot_instruction;
+use crate::mir::{Dot, dot_instruction};
 use barewave_isa::{Op, Target};
 
 /// Tiles of multiply-adds: rows, columns, both per workitem.
@@ -50,7 +50,14 @@ pub(super) fn has_small_blocks(tile: &Tile) -> bool {
     matches!(tile.form, Form::Vector { .. }) && (own < SMALL || own == SMALL && tile.threads() > MANY)
 }
 
-/// Tiles of multiply-adds, or dot products where the target has them for the type.
+/// Deepest tile whose products are summed in fewer bits: the bound of what they are off by grows with it.
+pub(super) const MOST_PACKED: u32 = 32;
+
+/// Most registers of a workitem for sums: of products, and of a round's products in fewer bits.
+const MOST_SUMS: u32 = 128;
+
+/// Tiles of multiply-adds, or dot products where the target has them for the type; and those that sum a round's products in fewer bits, where
+/// they may.
 pub(super) fn candidates(
     target: Target,
     types: Types,
@@ -59,26 +66,44 @@ pub(super) fn candidates(
     min_n: u32,
 ) -> Vec<(Tile, Round)> {
     let factors = [types.storage, types.right.unwrap_or(types.storage)];
-    let (types, run, dot) = match dot_instruction(target, factors, types.accumulate) {
-        Some(d) => (Types { compute: d.operands, ..types }, d.elements, Some(d)),
-        None => (types, 1, None),
+    let whole = Types { packed: None, ..types };
+    let packed = types.packed.map(|_| (Types { compute: types.storage, ..types }, 1, None));
+    let ways = match dot_instruction(target, factors, types.accumulate) {
+        Some(d) => [Some((Types { compute: d.operands, ..whole }, d.elements, Some(d))), None],
+        None => [Some((whole, 1, None)), packed],
     };
-    let sum = u32::from(types.accumulate.dwords());
+    ways.into_iter().flatten().flat_map(|way| tiles(target, way, machine, e, min_n)).collect()
+}
+
+/// Tiles of some types, of cells of so many elements, and the dot products of these.
+fn tiles(
+    target: Target,
+    (types, run, dot): (Types, u32, Option<Dot>),
+    machine: &Machine,
+    e: &Extents,
+    min_n: u32,
+) -> Vec<(Tile, Round)> {
     let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
-    let product = match dot {
-        Some(d) => busy(d.op) / f64::from(run),
-        None => multiply_add(target, types.accumulate),
+    let product = match (dot, types.packed) {
+        (Some(d), _) => busy(d.op) / f64::from(run),
+        (None, Some(packed)) => busy(packed.multiply_add) / 2.0,
+        (None, None) => multiply_add(target, types.accumulate),
     };
+    // Of a round, behind its last step.
+    let adding = types.packed.map_or(0.0, |packed| busy(packed.mixed));
+    let sums = |own: u32| own * u32::from(types.accumulate.dwords()) + types.packed.map_or(0, |_| own / 2);
     // Who gathers has a table of places for each k of a round; what comes one by one takes a register for each.
     let depths = if min_n == 1 && e.loads[1] != Together::ONE { &DEPTHS[..] } else { &[LEAST] };
     let tiles = VECTOR.iter().flat_map(|t| depths.iter().map(move |cells| (t, *cells)));
-    let tiles = tiles.filter(|&(&[_, _, tm, tn], cells)| cells == LEAST || cells * tm * tn <= MOST_PRODUCTS);
+    let products = |own: u32| if types.packed.is_some() { own / 2 } else { own };
+    let tiles = tiles.filter(|&(&[_, _, tm, tn], cells)| cells == LEAST || cells * products(tm * tn) <= MOST_PRODUCTS);
+    let tiles = tiles.filter(|(_, cells)| types.packed.is_none() || *cells <= MOST_PACKED);
     let tiles = tiles.map(|(&[m, n, tm, tn], cells)| {
         (Tile { types, m, n, k: cells * run, run, buffers: 2, form: Form::Vector { tm, tn, dot } }, tm, tn)
     });
     // Each workitem loads a run of both operands at least.
     let fits = |(t, tm, tn): &(Tile, u32, u32)| {
-        t.n >= min_n && tm * tn * sum <= 128 && t.k * t.m.min(t.n) >= t.threads() * run
+        t.n >= min_n && sums(tm * tn) <= MOST_SUMS && t.k * t.m.min(t.n) >= t.threads() * run
     };
     let round = |(t, tm, tn): (Tile, u32, u32)| {
         let (threads, bytes) = (t.threads(), f64::from(types.bytes()));
@@ -86,12 +111,12 @@ pub(super) fn candidates(
         let more = if has_small_blocks(&t) { MORE_READS } else { 1.0 };
         let reads = f64::from(threads * (tm + tn)) * bytes / machine.lds * more;
         let moves = f64::from(t.m + t.n) * bytes / 16.0;
-        let dwords = types.bytes().div_ceil(4);
         let bytes_of = |o: usize| if e.comes_singly(o) { types.stored_bytes().max(4) } else { types.stored_bytes() };
         let loaded = (t.m * bytes_of(0) + t.n * bytes_of(1)) * t.k / 4 / threads;
-        let vgprs = tm * tn * sum + 2 * (tm + tn) * dwords + loaded + 16;
+        let vgprs = sums(tm * tn) + 2 * (tm + tn) * t.cell() / 4 + loaded + 16;
         let deeper = f64::from(t.k / (LEAST * run) - 1) * if machine.issue > 1.0 { DEEPER_OF_FOUR } else { DEEPER };
-        let products = f64::from(waves * tm * tn) * product * (1.0 + deeper);
+        let each = product * (1.0 + deeper) + adding / f64::from(t.k);
+        let products = f64::from(waves * tm * tn) * each;
         let lds = 2 * (e.lds(&t, 0, t.m) + e.lds(&t, 1, t.n));
         let loaded = machine.loaded(&t, e);
         let (spread, meetings) = (false, 1);

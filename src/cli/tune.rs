@@ -23,6 +23,10 @@ pub struct Tune {
     /// Let matrix instructions multiply f32 by 10 bits of its mantissa where that is faster (xf32: gfx942; other targets multiply all of it).
     #[arg(long)]
     xf32: bool,
+    /// Let products of f16 be summed in f16, in runs of up to 32 along the depth that are added in f32, where that is faster (gfx900; a run
+    /// beyond 65504 is infinite).
+    #[arg(long)]
+    f16_sums: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -46,7 +50,8 @@ impl When {
 impl Tune {
     /// True where a table was given.
     pub fn given(&self) -> bool {
-        self.tune.is_some() || self.winograd != When::Faster || self.sparse != When::Faster || self.xf32
+        let allowed = self.xf32 || self.f16_sums;
+        self.tune.is_some() || self.winograd != When::Faster || self.sparse != When::Faster || allowed
     }
 
     /// The table; an empty one where none was given.
@@ -59,6 +64,9 @@ impl Tune {
         self.sparse.other().into_iter().for_each(|when| tuning.set_sparse(when));
         if self.xf32 {
             tuning.allow_xf32();
+        }
+        if self.f16_sums {
+            tuning.allow_f16_sums();
         }
         Ok(Arc::new(tuning))
     }

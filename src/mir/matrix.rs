@@ -151,6 +151,32 @@ pub fn dot_instruction(target: Target, factors: [Type; 2], sums: Type) -> Option
     known.iter().find(|x| fits(x.0, x.1) && target.has(x.2.op)).map(|x| x.2)
 }
 
+/// Instructions that multiply pairs of f16 and sum them in f16, two sums in a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PackedSums {
+    /// Multiplies.
+    pub multiply: Op,
+    /// Multiplies, and adds to sums.
+    pub multiply_add: Op,
+    /// Multiplies and adds where each operand is f32, or a half of a word: it adds such sums to those of f32.
+    pub mixed: Op,
+}
+
+/// How a target sums products of f16 in f16, where it takes longer over sums of f32: it has neither matrix instructions nor dot products of
+/// f16 that are as quick. `None` elsewhere.
+pub fn packed_sums(target: Target) -> Option<PackedSums> {
+    let busy = |op: Op| target.op(op).map(|i| f64::from(i.busy.max(1)));
+    let (multiply, multiply_add) = (op::V_PK_MUL_F16, op::V_PK_FMA_F16);
+    // The latter flushes denormals of f32, of which sums of such products are none.
+    let mixed = [op::V_FMA_MIX_F32, op::V_MAD_MIX_F32].into_iter().find(|op| target.has(*op))?;
+    let each = busy(multiply_add).filter(|_| target.has(multiply))? / 2.0;
+    let factors = [Type::F16; 2];
+    let by_matrix = SIDES.iter().any(|side| matrix_instruction(target, factors, Type::F32, *side).is_some());
+    let dot = dot_instruction(target, factors, Type::F32);
+    let as_quick = dot.and_then(|d| Some(busy(d.op)? / f64::from(d.elements))).is_some_and(|one| one <= each);
+    (!by_matrix && !as_quick).then_some(PackedSums { multiply, multiply_add, mixed })
+}
+
 /// Modifiers of a matrix instruction: those of integers say which factors are signed, others of which types they are.
 pub fn matrix_modifiers(op: Op, m: &MatrixOp) -> Mods {
     match op.action() {

@@ -27,8 +27,8 @@ pub use constraint::{Constraint, Group};
 pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
 pub use matrix::{
-    Dot, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction, matrix_modifiers,
-    scaled_instruction, signed, sparse_instruction, sparse_modifiers,
+    Dot, PackedSums, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction,
+    matrix_modifiers, packed_sums, scaled_instruction, signed, sparse_instruction, sparse_modifiers,
 };
 pub use note::{Note, Term};
 pub use space::{Lds, Memory, Space};

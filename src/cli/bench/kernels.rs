@@ -71,8 +71,9 @@ pub struct Args {
 }
 
 /// Our kernels for an operator, modelled launch by launch.
-pub fn own(target: Target, shaped: &Shaped) -> Result<Vec<Launched>> {
-    cycles::plan(&Compiler::new(target, barewave::Options::default()).compile(&shaped.model, &Shapes::default())?, 0)
+pub fn own(target: Target, tuning: &Arc<Tuning>, shaped: &Shaped) -> Result<Vec<Launched>> {
+    let options = barewave::Options { tuning: tuning.clone(), ..barewave::Options::default() };
+    cycles::plan(&Compiler::new(target, options).compile(&shaped.model, &Shapes::default())?, 0)
 }
 
 /// The analytical form's clocks for our own kernel of a product, beside those of the full model. Nothing where the product

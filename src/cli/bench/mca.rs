@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// One kernel of each family: its name, the family, its shape and type.
 const KERNELS: [(&str, Family, &str, DType); 9] = [
@@ -87,7 +88,7 @@ pub fn run(tool: &Path, json: bool, out: &mut Vec<Value>) -> Result {
 
 /// Nothing for a family whose kernel has no loop.
 fn row(tool: &Path, target: Target, family: &'static str, shaped: &Shaped, dtype: DType) -> Result<Option<Row>> {
-    let launches = own(target, shaped)?;
+    let launches = own(target, &Arc::default(), shaped)?;
     let time = |l: &crate::cycles::Launched| l.modelled.as_ref().map_or(0.0, |m| m.microseconds);
     let Some(launch) = launches.iter().max_by(|a, b| time(a).total_cmp(&time(b))) else { return Ok(None) };
     let compiled = Compiler::new(target, barewave::Options::default()).compile(&shaped.model, &Shapes::default())?;

@@ -2,6 +2,7 @@
 
 use super::shape::{self, Layout, Shaped};
 use crate::cycles;
+use barewave::kernels::Tuning;
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::gemm::Gemm;
@@ -11,6 +12,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A row that was compared.
 pub struct Compared {
@@ -51,8 +53,8 @@ fn fits([m, n, k, batch]: [f64; 4]) -> bool {
 }
 
 /// Clocks of our own kernels for an operator with a chip's memory, without launches; the same where they ran before; and how many launches there are.
-fn own(target: Target, chip: &Chip, shaped: &Shaped) -> Option<(f64, f64, usize)> {
-    let launches = super::kernels::own(target, shaped).ok()?;
+fn own(target: Target, chip: &Chip, tuning: Tuning, shaped: &Shaped) -> Option<(f64, f64, usize)> {
+    let launches = super::kernels::own(target, &Arc::new(tuning), shaped).ok()?;
     let [clocks, repeated] = cycles::repeated(&launches, chip)?;
     Some((clocks, repeated, launches.len()))
 }
@@ -86,7 +88,12 @@ impl Own for validate::Row {
         // The table's matrices lie column by column: rows are columns for us, and A is B.
         let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
         let product = shape::product([dtype; 2], whole, Layout::of([b, a]));
-        let (clocks, repeated, _) = own(self.device(), &self.chip()?, &product)?;
+        // As the vendor's kernel sums.
+        let mut tuning = Tuning::default();
+        if self.has_half_sums() {
+            tuning.allow_f16_sums();
+        }
+        let (clocks, repeated, _) = own(self.device(), &self.chip()?, tuning, &product)?;
         self.vendor_over(clocks, repeated)
     }
     fn vendor_over_least(&self) -> Option<f64> {
@@ -102,7 +109,7 @@ impl Own for validate::Row {
         let Gemm { m, n, k, batch, .. } = self.gemm;
         let (least, most) = (m.min(n), m.max(n));
         match () {
-            // Ours sum in 32 bits, for which some chips have half the rate.
+            // For those that sum in 32 some chips have half the rate.
             () if self.has_half_sums() => "sums of 16 bits",
             () if batch > 1.0 => "batched",
             () if least <= 16.0 => "few rows",
@@ -132,7 +139,8 @@ impl Own for conv::Row {
             return None;
         }
         let chip = Chip::of(self.device())?;
-        let (clocks, _, launches) = own(self.device(), &chip, &shape::convolution(dtype, &self.shape))?;
+        let (clocks, _, launches) =
+            own(self.device(), &chip, Tuning::default(), &shape::convolution(dtype, &self.shape))?;
         Some(self.vendor_over(&chip, clocks, launches))
     }
     fn class(&self) -> &'static str {
