@@ -254,10 +254,10 @@ pub(super) fn multiply_deep(
     let (size_a, size_b) = (layout.0.bytes(tile.of_operand(0).k), layout.1.bytes(tile.of_operand(1).k));
     let of_words = ops.words.each_ref().map(|w| w.as_ref().map(Loader::layout));
     let word_bytes = of_words.map(|l| l.map_or(0, |l| l.bytes(tile.of_words().k)));
-    // The second buffer lies right behind the first.
-    let swap = size_a + size_b + word_bytes[0] + word_bytes[1];
+    let bytes = size_a + size_b + word_bytes[0] + word_bytes[1];
+    let swap = tile.swap(bytes);
     let b = &mut w.b;
-    b.lds_of_at_least(tile.buffers * swap);
+    b.lds_of_at_least(tile.lds(bytes));
     let item = b.workitem_id();
     let reads = match tile.form {
         Form::Vector { .. } | Form::Winograd { .. } => {

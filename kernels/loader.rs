@@ -597,9 +597,11 @@ pub(super) fn dense_together(
         let cols = threads / per_col;
         // Who writes whole cells does so beside those with other columns.
         let beside = if tile.cell() == WIDEST { cols.min(8) } else { 1 };
+        // Halves of words are put together with those of the next column.
+        let both = if tile.cell() == 2 && width / cols > 1 { 2 } else { 1 };
         let mut share = fragment::runs(
-            &[(beside, across(1)), (per_col, down(own)), (cols / beside, across(beside))],
-            &[(own, down(1)), (width / cols, across(cols))],
+            &[(beside, across(1)), (per_col, down(own)), (cols / beside, across(beside * both))],
+            &[(own, down(1)), (both, across(1)), (width / cols / both, across(cols * both))],
             size * 8,
         );
         // Places side by side, of whichever columns.
@@ -716,6 +718,18 @@ impl Wide {
 }
 
 impl Deep {
+    /// Writes halves of words of a load's column and of the next one's, which the next load brought.
+    fn write_both(&self, b: &mut Builder, base: u32, load: u32) {
+        let c = &self.common;
+        let both = [0, 1].map(|next| c.regs[(load + next) as usize]);
+        for e in 0..c.vec {
+            let word = b.v(1);
+            gather_word(b, word, &both.map(|column| column.dword((e / 2) as u8)), e % 2);
+            let at = base + c.place(b, load, e);
+            b.lds_write(c.lds, word, at);
+        }
+    }
+
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
         let k = self.src.depth_of(b, k, !matches!(self.end, End::Behind));
@@ -749,6 +763,7 @@ impl Deep {
         let c = &self.common;
         let passes: Vec<(usize, &[Part])> = c.regs.chunks(self.loads as usize).enumerate().collect();
         let passes = if c.late_first && self.loads == 1 { last_first(&passes) } else { passes };
+        let both = c.is_of_halves() && c.regs.len() > 1;
         for (pass, regs) in passes {
             let first = pass as u32 * self.loads;
             if let Some(kept) = &self.kept {
@@ -757,7 +772,12 @@ impl Deep {
             if let Some(tally) = &self.tally {
                 tally.add(b, pass, regs, c.vec);
             }
-            if c.run == 1 {
+            if both {
+                // With the column before, which is ready too.
+                if pass % 2 > 0 {
+                    self.write_both(b, base, pass as u32 - 1);
+                }
+            } else if c.run == 1 {
                 // Transposed: every k goes to its own row.
                 for e in 0..c.vec {
                     let at = base + c.place(b, first, e);

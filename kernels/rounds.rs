@@ -66,6 +66,8 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
 fn many_rounds(target: Target, tile: &Tile) -> u32 {
     match tile.form {
         Form::Matrix(form) if multiplies_alone(target, form.instruction) => MANY_ROUNDS,
+        // Addresses in both buffers take registers.
+        Form::Vector { .. } if tile.is_full() => u32::MAX,
         Form::Vector { .. } | Form::Winograd { .. } if choice::is_slow(target) => MANY_LONG_ROUNDS,
         _ => u32::MAX,
     }

@@ -20,6 +20,9 @@ use barewave_isa::matrix::{Fragment, Step};
 /// Most bytes of a load and of an access to LDS.
 pub(super) const WIDEST: u32 = 16;
 
+/// Sums of a workitem beside which as many of half their size leave few registers.
+const FULL: u32 = 64;
+
 /// Types of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Types {
@@ -193,6 +196,22 @@ impl Tile {
     /// workitems are in other banks; four at most of whole words.
     pub fn chunk(&self, own: u32) -> u32 {
         own.min(WIDEST / self.cell()).min(if self.cell() < 4 { 8 } else { 4 })
+    }
+
+    /// Bytes from one buffer of LDS to the next, of tiles of so many bytes together. Where sums in two types leave a workitem few registers the
+    /// buffers differ in one bit: moving an address to the other one takes none then.
+    pub fn swap(&self, bytes: u32) -> u32 {
+        if self.is_full() { bytes.next_power_of_two() } else { bytes }
+    }
+
+    /// LDS of such tiles in all buffers.
+    pub fn lds(&self, bytes: u32) -> u32 {
+        (self.buffers - 1) * self.swap(bytes) + bytes
+    }
+
+    /// Sums in two types leave a workitem few registers.
+    pub fn is_full(&self) -> bool {
+        self.packed().is_some() && self.sums() >= FULL
     }
 
     /// What a workitem sums a round's products in, in fewer bits.

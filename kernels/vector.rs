@@ -23,6 +23,10 @@ const VECTOR: [[u32; 4]; 14] = [
     [16, 16, 2, 2],
 ];
 
+/// The same of those that sum in fewer bits beside: twice as quick, so that LDS has to give a workitem more for what it is asked for, which has fewer
+/// registers for sums.
+const PACKED: [[u32; 4]; 2] = [[128, 64, 8, 4], [64, 128, 4, 8]];
+
 /// Results of a workitem at most, and workitems at least, of tiles of [small blocks](has_small_blocks); and what their reads from LDS take over
 /// those of others: lanes have less of what they read in common. By the cycle model's times of 70 products and 28 convolutions, for sixteen
 /// pairs of target and type.
@@ -52,6 +56,10 @@ pub(super) fn has_small_blocks(tile: &Tile) -> bool {
 
 /// Deepest tile whose products are summed in fewer bits: the bound of what they are off by grows with it.
 pub(super) const MOST_PACKED: u32 = 32;
+
+/// Registers of a workitem for addresses and the like; counted where sums are of two types, of which each row's are in few registers.
+const BESIDE: u32 = 16;
+const BESIDE_PACKED: u32 = 8;
 
 /// Most registers of a workitem for sums: of products, and of a round's products in fewer bits.
 const MOST_SUMS: u32 = 128;
@@ -94,7 +102,8 @@ fn tiles(
     let sums = |own: u32| own * u32::from(types.accumulate.dwords()) + types.packed.map_or(0, |_| own / 2);
     // Who gathers has a table of places for each k of a round; what comes one by one takes a register for each.
     let depths = if min_n == 1 && e.loads[1] != Together::ONE { &DEPTHS[..] } else { &[LEAST] };
-    let tiles = VECTOR.iter().flat_map(|t| depths.iter().map(move |cells| (t, *cells)));
+    let more = types.packed.map_or(&[][..], |_| &PACKED);
+    let tiles = VECTOR.iter().chain(more).flat_map(|t| depths.iter().map(move |cells| (t, *cells)));
     let products = |own: u32| if types.packed.is_some() { own / 2 } else { own };
     let tiles = tiles.filter(|&(&[_, _, tm, tn], cells)| cells == LEAST || cells * products(tm * tn) <= MOST_PRODUCTS);
     let tiles = tiles.filter(|(_, cells)| types.packed.is_none() || *cells <= MOST_PACKED);
@@ -105,6 +114,7 @@ fn tiles(
     let fits = |(t, tm, tn): &(Tile, u32, u32)| {
         t.n >= min_n && sums(tm * tn) <= MOST_SUMS && t.k * t.m.min(t.n) >= t.threads() * run
     };
+    let others = if types.packed.is_some() { BESIDE_PACKED } else { BESIDE };
     let round = |(t, tm, tn): (Tile, u32, u32)| {
         let (threads, bytes) = (t.threads(), f64::from(types.bytes()));
         let waves = threads.div_ceil(target.info().wave_size);
@@ -113,11 +123,11 @@ fn tiles(
         let moves = f64::from(t.m + t.n) * bytes / 16.0;
         let bytes_of = |o: usize| if e.comes_singly(o) { types.stored_bytes().max(4) } else { types.stored_bytes() };
         let loaded = (t.m * bytes_of(0) + t.n * bytes_of(1)) * t.k / 4 / threads;
-        let vgprs = sums(tm * tn) + 2 * (tm + tn) * t.cell() / 4 + loaded + 16;
+        let vgprs = sums(tm * tn) + 2 * (tm + tn) * t.cell() / 4 + loaded + others;
         let deeper = f64::from(t.k / (LEAST * run) - 1) * if machine.issue > 1.0 { DEEPER_OF_FOUR } else { DEEPER };
         let each = product * (1.0 + deeper) + adding / f64::from(t.k);
         let products = f64::from(waves * tm * tn) * each;
-        let lds = 2 * (e.lds(&t, 0, t.m) + e.lds(&t, 1, t.n));
+        let lds = t.lds(e.lds(&t, 0, t.m) + e.lds(&t, 1, t.n));
         let loaded = machine.loaded(&t, e);
         let (spread, meetings) = (false, 1);
         (

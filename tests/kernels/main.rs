@@ -4,6 +4,7 @@
 mod support;
 
 mod alike;
+mod allowed;
 mod bytes;
 mod caches;
 mod chained;
@@ -37,4 +38,3 @@ mod weights;
 mod winograd;
 mod words;
 mod written;
-mod xf32;

@@ -19,6 +19,8 @@ pub struct Options {
     pub dtype: Option<DType>,
     /// Matrix instructions may multiply 32-bit floats by 10 bits of their mantissa.
     pub xf32: bool,
+    /// Products of f16 may be summed in f16, in runs that are added in f32.
+    pub f16_sums: bool,
     /// The table of tiles.
     pub tune: Tuning,
     /// Where kernels are kept: a folder, `off` for memory only; the user's folder when it is not given.
@@ -43,7 +45,7 @@ pub struct Context {
 }
 
 /// Names of the options, for messages.
-const KNOWN: &str = "device, target, dtype, xf32, tune, cache, strict, dump";
+const KNOWN: &str = "device, target, dtype, xf32, f16_sums, tune, cache, strict, dump";
 
 impl Options {
     /// Options from all entries of a session's configuration. onnxruntime puts a provider's own behind `ep.` and its name in
@@ -83,6 +85,7 @@ impl Options {
             "cache" => self.cache = Some(value.into()),
             "strict" => self.strict = switch(value).map_err(wrong)?,
             "xf32" => self.xf32 = switch(value).map_err(wrong)?,
+            "f16_sums" => self.f16_sums = switch(value).map_err(wrong)?,
             "tune" => self.tune = read_tuning(Path::new(value)).map_err(|e| wrong(e.to_string()))?,
             "dump" => self.dump = Some(value.into()),
             _ => return Err(wrong(format!("there is no such option; there are {KNOWN}"))),
@@ -95,6 +98,9 @@ impl Options {
         let mut tuning = self.tune.clone();
         if self.xf32 {
             tuning.allow_xf32();
+        }
+        if self.f16_sums {
+            tuning.allow_f16_sums();
         }
         Arc::new(tuning)
     }
@@ -146,9 +152,13 @@ mod tests {
         let line = "gfx942,f32,NN,1,49,2048,512,32,64,16,4";
         std::fs::write(&table, format!("winograd,never\n{line}\n")).unwrap();
         let key = |name: &str| format!("ep.barewaveexecutionprovider.{name}");
-        let o = parse(&[(&key("xf32"), "1"), (&key("tune"), table.to_str().unwrap())]).unwrap();
+        let tune = table.to_str().unwrap();
+        let o = parse(&[(&key("xf32"), "1"), (&key("f16_sums"), "1"), (&key("tune"), tune)]).unwrap();
         let text = o.tuning().to_string();
-        assert!(["xf32,allowed", "winograd,never", line].iter().all(|l| text.contains(l)), "{text}");
+        assert!(
+            ["xf32,allowed", "f16-sums,allowed", "winograd,never", line].iter().all(|l| text.contains(l)),
+            "{text}"
+        );
         assert_eq!(parse(&[(&key("xf32"), "0")]).unwrap().tuning().to_string(), Tuning::default().to_string());
         std::fs::write(&table, format!("{line}\nxf32,never\n")).unwrap();
         let e = parse(&[(&key("tune"), table.to_str().unwrap())]).unwrap_err().to_string();
