@@ -170,12 +170,16 @@ fn cache(on: bool) -> Arc<KernelCache> {
     Arc::new(if on { KernelCache::of_user() } else { KernelCache::in_memory() })
 }
 
-/// How products are computed: by a table of tiles if there is one, and by 10 bits of f32's mantissa where that is allowed.
-fn tuning(table: Option<&str>, xf32: bool) -> PyResult<Arc<Tuning>> {
+/// How products are computed: by a table of tiles if there is one, and by 10 bits of f32's mantissa, or with sums in f16 of f16, where that is
+/// allowed.
+fn tuning(table: Option<&str>, xf32: bool, f16_sums: bool) -> PyResult<Arc<Tuning>> {
     let read = |t| read_tuning(Path::new(t)).map_err(|e| error(format!("tune: {e}")));
     let mut tuning = table.map_or(Ok(Tuning::default()), read)?;
     if xf32 {
         tuning.allow_xf32();
+    }
+    if f16_sums {
+        tuning.allow_f16_sums();
     }
     Ok(Arc::new(tuning))
 }
@@ -207,7 +211,7 @@ pub(crate) fn converted(model: Model, dtype: Option<DType>) -> PyResult<Model> {
 #[pymethods]
 impl NativeSession {
     #[new]
-    #[pyo3(signature = (path, bytes, device, strict, cached, dtype, xf32, tune))]
+    #[pyo3(signature = (path, bytes, device, strict, cached, dtype, xf32, f16_sums, tune))]
     #[allow(clippy::too_many_arguments)] // those of the Python half
     fn new(
         py: Python<'_>,
@@ -218,6 +222,7 @@ impl NativeSession {
         cached: bool,
         dtype: Option<String>,
         xf32: bool,
+        f16_sums: bool,
         tune: Option<String>,
     ) -> PyResult<NativeSession> {
         work(py, || {
@@ -230,7 +235,7 @@ impl NativeSession {
                 (_, b) => b.as_ref().is_some_and(|b| b.starts_with(b"\x7fELF")),
             };
             let computed_in = computed_in(dtype.as_deref())?;
-            let given = [("dtype", dtype.is_some()), ("xf32", xf32), ("tune", tune.is_some())];
+            let given = [("dtype", dtype.is_some()), ("xf32", xf32), ("f16_sums", f16_sums), ("tune", tune.is_some())];
             if let (true, Some((name, _))) = (is_compiled, given.iter().find(|g| g.1)) {
                 return Err(error(format!("{name}: the model is compiled; compile it with {name}")));
             }
@@ -257,7 +262,7 @@ impl NativeSession {
                     origin: Origin::default(),
                 });
             }
-            let tuning = tuning(tune.as_deref(), xf32)?;
+            let tuning = tuning(tune.as_deref(), xf32, f16_sums)?;
             let model = read(path.as_deref(), bytes)?;
             let device = open(&device, None, strict).map_err(error)?.device;
             let options = Options { cache: cache(cached), tuning, ..Options::default() };
@@ -353,7 +358,7 @@ fn fits(ports: &[Port], views: &[TensorView]) -> bool {
 
 /// Compiles a model. Gives the bytes of the file that `barewave compile` writes, and writes it too: whole or not at all.
 #[pyfunction]
-#[pyo3(signature = (path, bytes, target, dims, cached, output, dtype, xf32, tune))]
+#[pyo3(signature = (path, bytes, target, dims, cached, output, dtype, xf32, f16_sums, tune))]
 #[allow(clippy::too_many_arguments)] // those of the Python half
 pub fn compile(
     py: Python<'_>,
@@ -365,10 +370,11 @@ pub fn compile(
     output: Option<String>,
     dtype: Option<String>,
     xf32: bool,
+    f16_sums: bool,
     tune: Option<String>,
 ) -> PyResult<Vec<u8>> {
     work(py, || {
-        let tuning = tuning(tune.as_deref(), xf32)?;
+        let tuning = tuning(tune.as_deref(), xf32, f16_sums)?;
         let target = barewave::target(&target).map_err(error)?;
         let model = converted(read(path.as_deref(), bytes)?, computed_in(dtype.as_deref())?)?;
         let compiler = Compiler::new(target, Options { cache: cache(cached), tuning, ..Options::default() });

@@ -581,6 +581,27 @@ def test_products_of_ten_bits_of_mantissa(tmp_path, monkeypatch):
             barewave.InferenceSession(code, device="emu:gfx942", **{name: value})
 
 
+def test_sums_of_f16(tmp_path, monkeypatch):
+    """gfx900 sums products of f16 in f16 where that is allowed, by option or by table; gfx906 is as quick without."""
+    monkeypatch.setenv("BAREWAVE_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(6)
+    x, w = rng.standard_normal((256, 256), np.float32), rng.standard_normal((256, 256), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    m = model(nodes, [tensor("x", [256, 256])], [tensor("y", [256, 256])], [onnx.numpy_helper.from_array(w, "w")])
+    table = tmp_path / "tiles.csv"
+    table.write_text("f16-sums,allowed\n")
+    want = x.astype(np.float64) @ w
+    for given, target, summed in [
+        ({}, "gfx900", False),
+        ({"f16_sums": True}, "gfx900", True),
+        ({"tune": table}, "gfx900", True),
+        ({"f16_sums": True}, "gfx906", False),
+    ]:
+        code = barewave.compile(m, target, dtype="f16", **given)
+        (y,) = barewave.InferenceSession(m, device=f"emu:{target}", dtype="f16", **given).run(None, {"x": x})
+        assert np.abs(y - want).max() < 0.5 and ("v_pk_fma_f16" in barewave.disassemble(code)) == summed
+
+
 def test_tables_of_tiles(tmp_path):
     """What a table says is what is compiled; what is none says where."""
     m = mlp()

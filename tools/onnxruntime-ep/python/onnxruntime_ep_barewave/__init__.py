@@ -24,6 +24,9 @@ Options of the provider, all of them text:
 ``xf32``
     ``1`` lets matrix instructions multiply 32-bit floats by 10 bits of their mantissa where that is faster (gfx942; other
     targets multiply all of it).
+``f16_sums``
+    ``1`` lets products of f16 be summed in f16, in runs of up to 32 along the depth that are added in f32, where that is faster
+    (gfx900; a run beyond 65504 is infinite).
 ``tune``
     Table of tiles for matrix products and convolutions, as ``barewave bench --tune-out`` writes it.
 ``cache``
@@ -88,6 +91,7 @@ def InferenceSession(
     target: str | None = None,
     dtype: str | None = None,
     xf32: bool = False,
+    f16_sums: bool = False,
     tune: str | os.PathLike | None = None,
     cache: str | None = None,
     strict: bool = False,
@@ -102,7 +106,7 @@ def InferenceSession(
     register()
     given = {"device": device, "target": target, "dtype": dtype, "tune": tune, "cache": cache, "dump": dump}
     options = {k: os.fspath(v) if k == "tune" else str(v) for k, v in given.items() if v is not None}
-    options |= {k: "1" for k, on in [("strict", strict), ("xf32", xf32)] if on}
+    options |= {k: "1" for k, on in [("strict", strict), ("xf32", xf32), ("f16_sums", f16_sums)] if on}
     found = _devices()
     if not found:
         raise RuntimeError(f"{_NAME} found no device to run on")

@@ -314,8 +314,10 @@ class InferenceSession:
     launch of an emulated device for undefined behaviour; ``cache=False`` keeps compiled kernels out of the user's cache
     folder; ``dtype`` (``"f16"``, ``"bf16"``) is what 32-bit floats are computed in: inputs and outputs stay what they are;
     ``xf32=True`` lets matrix instructions multiply 32-bit floats by 10 bits of their mantissa where that is faster (gfx942;
-    other targets multiply all of it); ``tune`` is a table of tiles, as ``barewave bench --tune-out`` writes it. Shapes need
-    not be known: the first run with new ones compiles for them, in milliseconds.
+    other targets multiply all of it); ``f16_sums=True`` lets products of f16 be summed in f16, in runs of up to 32 along
+    the depth that are added in f32, where that is faster (gfx900; a run beyond 65504 is infinite); ``tune`` is a table of
+    tiles, as ``barewave bench --tune-out`` writes it. Shapes need not be known: the first run with new ones compiles for
+    them, in milliseconds.
     ``sess_options``, ``providers`` and ``provider_options`` are accepted for programs written for onnxruntime; of
     provider options ``device`` counts.
     """
@@ -332,6 +334,7 @@ class InferenceSession:
         cache: bool = True,
         dtype: str | None = None,
         xf32: bool = False,
+        f16_sums: bool = False,
         tune=None,
     ):
         options = dict(provider_options[0]) if provider_options else {}
@@ -340,7 +343,7 @@ class InferenceSession:
                 options.update(p[1])
         path, data = _source(path_or_bytes)
         name = device or options.get("device", "auto")
-        self._native = _barewave.NativeSession(path, data, name, strict, cache, dtype, xf32, _table(tune))
+        self._native = _barewave.NativeSession(path, data, name, strict, cache, dtype, xf32, f16_sums, _table(tune))
         structures = self._native.structures
         self._structures = {n: s.replace("?", _TYPES[t][1]) if t else s for n, (s, t) in structures.items()}
         self._inputs = [NodeArg._of(d, self._structures) for d in self._native.inputs]
@@ -490,16 +493,18 @@ def compile(
     cache: bool = True,
     dtype: str | None = None,
     xf32: bool = False,
+    f16_sums: bool = False,
     tune=None,
 ) -> bytes:
     """Compiles a model for a target (``gfx942``, ``mi300x``, ``cdna3``) into one code object that also holds its weights.
 
-    ``dims`` gives extents of the model's symbolic dimensions by name; ``dtype``, ``xf32`` and ``tune`` are as
+    ``dims`` gives extents of the model's symbolic dimensions by name; ``dtype``, ``xf32``, ``f16_sums`` and ``tune`` are as
     :class:`InferenceSession` has them. The bytes are returned, and written to ``output``, whole or not at all.
     """
     path, data = _source(model)
     file = os.fspath(output) if output is not None else None
-    return bytes(_barewave.compile(path, data, target, list((dims or {}).items()), cache, file, dtype, xf32, _table(tune)))
+    extents, table = list((dims or {}).items()), _table(tune)
+    return bytes(_barewave.compile(path, data, target, extents, cache, file, dtype, xf32, f16_sums, table))
 
 
 def _table(tune) -> str | None:

@@ -38,6 +38,7 @@ class NativeSession:
         cached: bool,
         dtype: Optional[str],
         xf32: bool,
+        f16_sums: bool,
         tune: Optional[str],
     ) -> None: ...
     def run(
@@ -53,6 +54,7 @@ def compile(
     output: Optional[str],
     dtype: Optional[str],
     xf32: bool,
+    f16_sums: bool,
     tune: Optional[str],
 ) -> bytes: ...
 def assemble(text: str, target: str) -> bytes: ...
