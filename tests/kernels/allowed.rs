@@ -226,8 +226,7 @@ fn products_of_xf32() {
 
 #[test]
 fn products_with_sums_of_f16() {
-    let all =
-        [[1, 64, 64, 64], [2, 37, 92, 130], [1, 128, 136, 257], [3, 19, 17, 1001], [1, 300, 260, 96], [8, 130, 64, 33]];
+    let all = [[1, 128, 136, 257], [3, 19, 17, 1001], [1, 300, 260, 96], [8, 130, 64, 33]];
     let inexact = products_of_every_layout(Allowed::F16Sums, &all);
     assert!(inexact > 10, "{inexact} of them sum in f16");
 }
