@@ -42,8 +42,6 @@ pub(super) struct Held<'a> {
     pub numbers: Vec<u32>,
     /// The number of the lane's first element.
     pub first: Part,
-    /// The lane's number in its wave.
-    pub member: Part,
     /// What is done with a key: its last word, its place in the result, the lanes that have one.
     pub give: &'a mut dyn FnMut(&mut Writer, Part, Part, Part) -> Res<()>,
 }
@@ -115,7 +113,7 @@ impl Sieve {
 
     /// Gives out the best keys of each wave of a workgroup of so many workitems.
     pub fn run(&self, w: &mut Writer, held: Held<'_>, workgroup: u32) -> Res<()> {
-        let Held { codes, numbers, first, member, give } = held;
+        let Held { codes, numbers, first, give } = held;
         let group = |g: usize| (g..codes.len()).step_by(self.groups);
         let best: Vec<Part> =
             (0..self.groups.min(codes.len())).map(|g| extreme(w, group(g).map(|e| codes[e]).collect(), true)).collect();
@@ -128,6 +126,8 @@ impl Sieve {
         }
         let lds = w.b.lds(self.bytes() * workgroup.div_ceil(self.wave));
         let item = w.b.workitem_id();
+        // From what is there anyway: keys leave few registers.
+        let member = w.b.and(item, self.wave - 1);
         let wave = w.b.shr(item, self.wave.trailing_zeros());
         let region = w.b.mul(wave, self.bytes());
         let region = w.b.add(region, lds);

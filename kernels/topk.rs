@@ -34,6 +34,26 @@ const _: () = assert!(TopK::LONGEST <= PLACE as usize);
 /// of 64 to 1024 on six targets.
 const SOON: usize = 16;
 
+/// Elements of a lane at most, in words, and loops of rounds, where there are so many lines that several share a wave.
+const SHARED: usize = 32;
+const LOOPS: usize = 2;
+
+/// Instructions of a wave that finds the best in rounds: in each for an element of its lanes, for a step in which the lanes of a team meet, and beside
+/// these, of keys of one word and of two; and before the rounds for an element.
+const OF_ROUND: [[f64; 3]; 2] = [[1.5, 4.0, 10.0], [5.0, 8.0, 16.0]];
+const MADE: f64 = 4.0;
+
+/// Those of a sieve, and for each element of its lanes: by the cycle model of pieces of 197 to 4096.
+const SIFTED: [[f64; 2]; 2] = [[330.0, 14.0], [470.0, 20.0]];
+
+/// Instructions of a wave for each line that it has, of which teams of so many lanes find the best `k` in rounds.
+fn of_rounds(k: usize, words: usize, held: usize, [team, wave]: [u32; 2]) -> f64 {
+    let [element, meeting, beside] = OF_ROUND[words - 1];
+    let held = held as f64;
+    let round = held * element + f64::from(team.ilog2()) * meeting + beside;
+    (k as f64 * round + MADE * held) * f64::from(team) / f64::from(wave)
+}
+
 /// How the best of a piece are found.
 #[derive(Clone, Copy, PartialEq)]
 enum Search {
@@ -77,7 +97,21 @@ impl Shape {
             let team = if loads(least) as usize * width > HELD { 2 * least } else { least };
             return Ok(Shape { width, team, loads: loads(team), units: split, search: Search::Sort });
         }
+        let words = if is_word(t) { 1 } else { 2 };
         if k * longest.div_ceil(wave as usize) > SOON {
+            let held = |team: u32| loads(team) as usize * width;
+            let in_rounds = |team: u32| of_rounds(k, words, held(team), [team, wave]);
+            let fits = |team: &u32| {
+                let fill = lines * *team as usize >= (cx.target.cus() * 4 * wave) as usize;
+                fill && held(*team) * words <= SHARED && k <= LOOPS * *team as usize
+            };
+            let teams = (0..=wave.ilog2()).map(|n| 1 << n).filter(fits);
+            let best = teams.min_by(|a, b| in_rounds(*a).total_cmp(&in_rounds(*b)));
+            let [sifted, element] = SIFTED[words - 1];
+            let sifted = sifted + element * held(wave) as f64;
+            if let Some(team) = best.filter(|team| in_rounds(*team) < sifted) {
+                return Ok(Shape { width, team, loads: loads(team), units: split, search: Search::Rounds });
+            }
             return Ok(Shape { width, team: wave, loads: loads(wave), units: split, search: Search::Sieve });
         }
         let most = wave;
@@ -143,7 +177,8 @@ fn code(w: &mut Writer, t: DType, x: Value, largest: bool) -> Res<Vec<Part>> {
 fn codes_of_pairs(b: &mut Builder, t: DType, words: Part, largest: bool) -> Vec<Part> {
     // Numbers begin at 0: what a NaN with a sign would have is less than that, and comes out at the upper end.
     let infinity = if t == DType::F16 { 0x7c00u32 } else { 0x7f80 };
-    let both = |b: &mut Builder, x: u32| b.to_vector(x << 16 | x);
+    // In scalars: keys leave few vector registers.
+    let both = |b: &mut Builder, x: u32| b.scalar(x << 16 | x);
     let [by, size, one, zero, nan] = [15, 0x7fff, 1, infinity, 2 * infinity + 1].map(|x| both(b, x));
     let of_word = |b: &mut Builder, x: Part| {
         let sign = b.op(op::V_PK_ASHRREV_I16, &[by.into(), x.into()]);
@@ -371,9 +406,11 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let mut loaded: Vec<(Offset, Option<Part>)> = Vec::new();
     for l in 0..shape.loads {
         let step = u64::from(l * team * width) * stride as u64;
-        let mut at = address::add(&mut w.b, place, Offset { reg: None, imm: 0 });
+        // Loads forward of the first one share its register.
+        let ahead = if stride > 0 { step as u32 } else { 0 };
+        let mut at = address::add(&mut w.b, place, Offset { reg: None, imm: ahead });
         let reg = at.vector(&mut w.b);
-        at.reg = Some(if step == 0 { reg } else { w.b.add(reg, step as u32) });
+        at.reg = Some(if step as u32 == ahead { reg } else { w.b.add(reg, step as u32) });
         let inside = ((l + 1) * team > each).then(|| {
             let own = w.b.add(member, l * team);
             match length {
@@ -450,7 +487,7 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
             let codes = keys.into_iter().map(|key| key[0]).collect();
             let mut give =
                 |w: &mut Writer, kept: Part, number: Part, ranked: Part| results.give(w, kept, number, Some(ranked));
-            let held = Held { codes, numbers, first: from_member, member, give: &mut give };
+            let held = Held { codes, numbers, first: from_member, give: &mut give };
             sieve.run(&mut w, held, workgroup)?;
         }
         Search::Sort => {

@@ -1,7 +1,7 @@
 //! Operators of long lines that take several launches: Fourier transforms in passes, running sums in chunks, TopK in pieces and heats. Emulated devices in
 //! strict mode against the f64 interpreter of the fused graph, and that against sums and sorts written down here.
 
-use crate::support::agree::{close, finish, outputs};
+use crate::support::agree::{close, finish, outputs, outputs_on};
 use crate::support::build::{Builder, int, ints};
 use crate::support::drawn;
 use barewave::compile::compile;
@@ -469,5 +469,31 @@ fn the_best_of_long_lines_are_found_in_heats_and_by_merging() {
             close(&got[0].to_f64(), &values, 0.0, &what);
             close(&got[1].to_f64(), &places, 0.0, &what);
         }
+    }
+}
+
+/// So many lines that several share a wave, each of few lanes: equal elements, zeros of both signs, infinities and NaN are among them.
+#[test]
+fn the_best_of_many_short_lines_are_found_in_rounds() {
+    for (dtype, lines, length, k, largest) in [
+        (DType::F16, 3_851, 255, 5, 1),
+        (DType::BF16, 3_850, 256, 8, 0),
+        (DType::F32, 3_853, 131, 6, 1),
+        (DType::I32, 3_850, 256, 8, 0),
+        (DType::I8, 3_852, 200, 7, 1),
+        (DType::F16, 3_850, 128, 13, 0),
+    ] {
+        let mut b = Builder::new(17, 13);
+        let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
+        let one = |b: &mut Builder| match (b.below(120), dtype.is_float()) {
+            (n @ 0..6, true) => special[n],
+            (n, _) => n as f64 - 60.0,
+        };
+        let data: Vec<f64> = (0..lines * length).map(|_| one(&mut b)).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, &[lines, length], &data));
+        let count = b.ints(&[k]);
+        let y = b.node_n("TopK", &[&x, &count], &[("largest", int(largest))], 2);
+        finish(&mut b, "", &y);
+        outputs_on(&b, &format!("{k} of {length} {dtype}"), 0.0, &["gfx906", "gfx1100"]);
     }
 }
