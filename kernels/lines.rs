@@ -34,7 +34,7 @@ const QUICKER: f64 = 0.95;
 
 /// Dwords of a line that a workitem holds, where the team can grow instead, and at most; and registers that it takes beside them.
 pub(super) const LIGHT: u32 = 32;
-const MOST: u32 = 64;
+pub(super) const MOST: u32 = 64;
 const BESIDE: u32 = 16;
 
 /// Workitems of a workgroup that holds a line which smaller ones have to walk, and registers that each of them has beside what it holds: the expression's
@@ -148,9 +148,9 @@ impl Walked {
 }
 
 impl Shape {
-    /// A member's elements of a round are neighbours in their column: they are scanned before the team's are.
+    /// A member's elements of a round are neighbours in their column, or in LDS: they are scanned before the team's are.
     fn is_run(&self) -> bool {
-        self.in_order && !self.dense && self.columns.is_some()
+        self.in_order && (self.staged || !self.dense && self.columns.is_some())
     }
 
     /// In how many pieces, a power of two up to `most`, lines take least, where that is worth it beside the clocks of whole ones.
@@ -655,10 +655,15 @@ impl Lines {
     /// Elements from a member's first to the next one's, and from one chunk of a member to its next.
     fn steps(&self) -> [u32; 2] {
         let together = self.shape.together;
-        match self.columns.is_some() && self.shape.is_run() {
+        match self.are_runs() {
             true => [self.chunks * together, together],
             false => [together, self.team * together],
         }
+    }
+
+    /// What a member takes of a round are neighbours in their line.
+    pub fn are_runs(&self) -> bool {
+        (self.columns.is_some() || self.shape.staged) && self.shape.is_run()
     }
 
     /// Index in the line of the first element that a workitem comes to.
@@ -744,10 +749,10 @@ impl Lines {
         w.b.load(buf, (self.shape.together / 4) as u8, v, s, imm)
     }
 
-    /// Lines are bytes of memory, whole words of which come at once, and less than so many.
+    /// Lines are bytes of memory, whole words of which come at once, or single ones from LDS, and less than so many.
     pub fn are_bytes(&self, most: usize) -> bool {
-        let Shape { size, together, dense, length, .. } = self.shape;
-        size == 1 && dense && together.is_multiple_of(4) && length < most
+        let Shape { size, together, dense, length, staged, .. } = self.shape;
+        size == 1 && dense && (staged || together.is_multiple_of(4)) && length < most
     }
 
     /// Stores the elements of a chunk.

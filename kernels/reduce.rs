@@ -6,6 +6,7 @@ use super::error::{Reason, Res};
 use super::float::Float;
 use super::joint::{self, Joint};
 use super::lines::{self, Chunk, Lines, Shape, part_offset};
+use super::staged::{Staged, Work};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
 use crate::graph::comes_out_even;
@@ -109,6 +110,8 @@ struct Reduction<'a> {
     place: lines::Place,
     /// Where workgroups have pieces of lines.
     joint: Option<Joint>,
+    /// The workgroup's lines, where they go through LDS.
+    staged: Option<Staged>,
 }
 
 pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> {
@@ -119,17 +122,21 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     if let Some(Cut::Joint(pieces)) = cut(cx) {
         let pieces = joint::Pieces::of(count, view.dims[outer], pieces);
         let (mut w, lines, place, joint) = pieces.begin(cx, source, view, outer)?;
-        let mut r = Reduction { cx, prologue, lines: &lines, place, joint: Some(joint) };
+        let mut r = Reduction { cx, prologue, lines: &lines, place, joint: Some(joint), staged: None };
         r.reduce(&mut w, op)?;
         return Ok(r.joint.take().map(|joint| joint.end(w, &lines, flops)).into_iter().collect());
     }
     let shape = Shape::of(&[(source, view)], outer, count, false)?;
-    let (mut w, mut lines) = Lines::begin(cx, shape);
-    lines.abreast(cx.target, shape.length * source.size() + cx.dtype(Arg::Output).size());
+    let staged = Staged::fits_by(cx, &shape, false, &work(op));
+    let (mut w, mut lines) = Lines::begin(cx, Shape { staged, ..shape });
+    if !staged {
+        lines.abreast(cx.target, shape.length * source.size() + cx.dtype(Arg::Output).size());
+    }
     for turn in 0..lines.turns() {
         lines.turn(&mut w, turn);
         let place = lines.place(&mut w, view, source.size(), outer);
-        Reduction { cx, prologue, lines: &lines, place, joint: None }.reduce(&mut w, op)?;
+        let staged = if staged { Some(Staged::begin(cx, &mut w, &lines, false)?) } else { None };
+        Reduction { cx, prologue, lines: &lines, place, joint: None, staged }.reduce(&mut w, op)?;
     }
     let grid = lines.grid();
     Ok(vec![w.finish(grid, flops)])
@@ -155,6 +162,15 @@ const ANSWERS: f64 = 3.0;
 
 /// Elements for which a workitem looks for the largest before it changes its sum of exponentials.
 const RESCALED: u32 = 8;
+
+/// What single elements of short lines take.
+fn work(op: ReduceOp) -> Work {
+    match op {
+        ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => Work { element: 8.0, meeting: 6.0 },
+        ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. } => Work { element: 10.0, meeting: 16.0 },
+        ReduceOp::LogSumExp => Work { element: 16.0, meeting: 12.0 },
+    }
+}
 
 /// How lines are reduced where few workgroups have them.
 enum Cut {
@@ -262,8 +278,11 @@ impl Reduction<'_> {
 
     /// The elements of a chunk behind the prologue.
     fn elements(&self, w: &mut Writer, c: &Chunk) -> Res<Vec<Value>> {
-        let buf = w.buffer(self.cx, Arg::Input(0))?;
-        let mut raw = self.lines.load(w, self.cx.dtype(Arg::Input(0)), buf, &self.place, c);
+        let (buf, t) = (w.buffer(self.cx, Arg::Input(0))?, self.cx.dtype(Arg::Input(0)));
+        let mut raw = match &self.staged {
+            Some(staged) => vec![staged.load(w, self.lines, t, c)],
+            None => self.lines.load(w, t, buf, &self.place, c),
+        };
         raw.resize(self.lines.together() as usize, raw[0]);
         raw.into_iter().map(|x| expr::eval(&mut w.b, self.prologue, &|_| x, Some(x))).collect()
     }
@@ -410,7 +429,10 @@ impl Reduction<'_> {
         self.lines.each(w, "reduce", |w, c| {
             let at = self.lines.index(w, c, 0);
             let low = if from_end { w.b.op(Gen::Not.of(Type::B32), &[at.into()]) } else { at };
-            let words = self.lines.load_words(w, buf, &self.place, c);
+            let words = match &self.staged {
+                Some(staged) => staged.load_raw(w, self.lines, self.prologue.dtype(), c),
+                None => self.lines.load_words(w, buf, &self.place, c),
+            };
             for (key, e) in keys.iter().zip(0..) {
                 let bytes = (4 + e % 4) << 24 | 0x02_0100;
                 let mut x = w.b.op(op::V_PERM_B32, &[words.dword((e / 4) as u8).into(), low.into(), bytes.into()]);

@@ -11,6 +11,7 @@ use super::error::{Reason, Res};
 use super::lines::{self, Chunk, Lines, Shape};
 use super::published::{self, Combine, Pieces};
 use super::reduce::{apply, held, literal};
+use super::staged::{Staged, Work};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::graph::Cuts;
@@ -268,10 +269,15 @@ impl Combine for Team<'_> {
 struct Places<'a> {
     cx: &'a Cx<'a>,
     all: Vec<(Arg, lines::Place)>,
+    /// The workgroup's lines, where they go through LDS.
+    staged: Option<Staged>,
 }
 
 impl Places<'_> {
     fn load(&self, w: &mut Writer, lines: &Lines, arg: Arg, c: &Chunk) -> Res<Vec<Value>> {
+        if let (Arg::Input(0), Some(staged)) = (arg, &self.staged) {
+            return Ok(vec![staged.load(w, lines, self.cx.dtype(arg), c)]);
+        }
         let found = self.all.iter().find(|p| p.0 == arg);
         let (_, place) = found.ok_or(Reason::Malformed("an access that was not prepared"))?;
         let buf = w.buffer(self.cx, arg)?;
@@ -289,6 +295,10 @@ impl Places<'_> {
         for (e, x) in sums.iter().enumerate() {
             let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
             results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, *x)))?);
+        }
+        if let (Some(staged), [one]) = (&self.staged, &results[..]) {
+            staged.store(w, lines, cx.dtype(Arg::Output), c, *one);
+            return Ok(());
         }
         let (_, place) = self.all.last().ok_or(Reason::Malformed("a step without a result"))?;
         let buf = w.buffer(cx, Arg::Output)?;
@@ -323,9 +333,12 @@ fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
     let (outer, count, t) = (out.rank() - 1, out.dims[..out.rank() - 1].iter().product(), scan.dtype);
     let args = walked_of(cx, scan);
     let shape = shape_of(cx, &views_of(cx, &args), outer, count)?;
-    let (mut w, mut lines) = Lines::begin(cx, shape);
-    let bytes = cx.dtype(Arg::Input(0)).size() + cx.dtype(Arg::Output).size();
-    lines.abreast(cx.target, out.dims[outer] * bytes);
+    let staged = pieces.is_none() && Staged::fits_by(cx, &shape, true, &OF_SHORT);
+    let (mut w, mut lines) = Lines::begin(cx, Shape { staged, ..shape });
+    if !staged {
+        let bytes = cx.dtype(Arg::Input(0)).size() + cx.dtype(Arg::Output).size();
+        lines.abreast(cx.target, out.dims[outer] * bytes);
+    }
     let start = Arg::Input(1);
     let mut counters = 0;
     for &arg in args.iter().chain(scan.start.then_some(&start)) {
@@ -350,7 +363,9 @@ fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
             }
             _ => return Err(Reason::Malformed("pieces of less than a workgroup")),
         };
-        let places = Places { cx, all: args.iter().map(|a| place(&mut w, *a)).collect() };
+        let all = args.iter().map(|a| place(&mut w, *a)).collect();
+        let staged = if staged { Some(Staged::begin(cx, &mut w, &lines, true)?) } else { None };
+        let places = Places { cx, all, staged };
         let mut carry = None;
         if scan.start {
             let (at, buf) = (
@@ -391,7 +406,7 @@ fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
                 list.iter_mut().for_each(|x| *x = team.select(w, mask, *x, none));
             }
             // What each run of a member comes to, up to each of its elements.
-            let each = if lines.beside().is_some() { cells.len() } else { 1 };
+            let each = if lines.are_runs() { cells.len() } else { 1 };
             let mut runs = Vec::new();
             let mut sums: Vec<Vec<Part>> = cells.iter().map(|(_, list)| list.clone()).collect();
             for run in sums.chunks_mut(each) {
@@ -430,6 +445,9 @@ fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
             }
             Ok(())
         })?;
+        if let Some(staged) = places.staged {
+            staged.end(cx, &mut w)?;
+        }
         if let Some(joined) = joined {
             joined.leave(&mut w);
         }
@@ -447,6 +465,9 @@ const ELEMENT: [f64; 2] = [4.0, 12.0];
 const OF_COLUMN: [f64; 2] = [12.5, 15.5];
 const TOGETHER: [f64; 2] = [0.6, 0.15];
 const MOST_PIECES: usize = 1 << 11;
+
+/// What single elements of short lines take, whose team scans each of its chunks.
+const OF_SHORT: Work = Work { element: 15.0, meeting: 10.0 };
 
 /// Dwords of a piece that a workgroup holds, of one that waits for those before it; clocks in which a wave combines what it has found of them; and the share
 /// of the time of other ways that this may take.

@@ -141,7 +141,7 @@ impl<'a> Walk<'a> {
         for &arg in args.iter().filter(|a| same.iter().all(|s| s.0 != **a)) {
             places.push((arg, lines.place(&mut w, cx.view(arg), cx.dtype(arg).size(), outer)));
         }
-        let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines)?) } else { None };
+        let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines, true)?) } else { None };
         let (held, turns) = (Vec::new(), node);
         Ok((w, Walk { cx, lines, elements, float, stored: false, places, held, turns, same, staged }))
     }

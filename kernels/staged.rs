@@ -4,7 +4,8 @@
 
 use super::address::Offset;
 use super::choice::Machine;
-use super::lines::{Chunk, ENOUGH, LIGHT, Lines, Shape, WORKGROUP};
+use super::lanes;
+use super::lines::{Chunk, ENOUGH, LIGHT, Lines, MOST, Shape, WORKGROUP};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer};
 use crate::graph::fused::Access;
@@ -12,32 +13,68 @@ use crate::mir::{Gen, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::Target;
 
-/// Workgroups at least whose lines LDS has room for, and what lines take by themselves over what memory does, from which on they go through LDS.
+/// Workgroups at least whose lines LDS has room for where these are written, too, and where they are not; and what lines take by themselves over what memory
+/// does, from which on they go through LDS.
 const RESIDENT: u32 = 7;
+const RESIDENT_READ: u32 = 4;
 const WORTH: f64 = 1.04;
+
+/// Instructions of a lane for a line, beside those of its elements.
+const BEGUN: f64 = 8.0;
+
+/// Instructions of a lane for each element, and for each of the steps in which the members of a team meet.
+pub(super) struct Work {
+    pub element: f64,
+    pub meeting: f64,
+}
 
 impl Shape {
     /// Teams of so many hold their lines, and leave LDS room for the lines of others; and there are enough.
     pub fn fits_staged(&self, team: u32, target: Target) -> bool {
+        let (most, resident) = if self.again { (LIGHT, RESIDENT) } else { (MOST, RESIDENT_READ) };
         let held = (self.length as u32 / self.together).div_ceil(team) * self.together * self.dwords;
         let bytes = WORKGROUP / team * (self.length * self.size) as u32;
         let enough = self.count * team as usize >= ENOUGH * target.cus() as usize * WORKGROUP as usize;
-        held <= LIGHT && bytes <= target.info().lds_bytes / RESIDENT && enough
+        held <= most && bytes <= target.info().lds_bytes / resident && enough
+    }
+
+    /// Lines of single elements that LDS has room for: how many workitems share one there, and by themselves.
+    fn staged_teams(&self, target: Target) -> Option<[u32; 2]> {
+        let wave = target.info().wave_size;
+        let single = self.dense && self.together == 1 && self.dwords == 1 && self.length <= (wave * LIGHT) as usize;
+        if !single {
+            return None;
+        }
+        let teams = [Shape { staged: true, ..*self }, *self].map(|shape| shape.of_neighbours(target));
+        // A scan ends at rows.
+        let most = if self.in_order { lanes::ROW } else { wave };
+        (teams[0] <= most && teams[1] <= wave && self.fits_staged(teams[0], target)).then_some(teams)
+    }
+
+    /// Lines of single elements whose instructions take longer than memory where many of a team's lanes have none of them, and its members meet often.
+    pub fn pays_staged_by(&self, work: &Work, target: Target) -> bool {
+        let Some(teams) = self.staged_teams(target) else { return false };
+        let (machine, info) = (Machine::of(target), target.info());
+        let lanes = f64::from(target.cus() * info.simds * info.wave_size) / machine.issue;
+        let [staged, alone] = teams.map(|team| {
+            let elements = self.length.div_ceil(team as usize) as f64 * work.element;
+            f64::from(team) * (BEGUN + elements + f64::from(team.ilog2()) * work.meeting) / lanes
+        });
+        let moved = if self.again { 2 } else { 1 } * self.length * self.size;
+        let begun = machine.dispatch * f64::from(teams[0]) / f64::from(info.wave_size);
+        alone > WORTH * moved as f64 / machine.memory && staged.max(begun) < alone
     }
 
     /// Lines of single elements that take longer by themselves than memory does.
     pub fn pays_staged(&self, target: Target) -> bool {
-        let wave = target.info().wave_size;
-        let single = self.dense && self.together == 1 && self.dwords == 1 && self.length <= (wave * LIGHT) as usize;
-        let team = Shape { staged: true, ..*self }.of_neighbours(target);
-        let alone = self.of_neighbours(target);
+        let Some([_, alone]) = self.staged_teams(target) else { return false };
         let (clocks, moved) = self.clocks(alone, target);
         // They begin anywhere in lines of memory: a store is of parts of one more.
         let (machine, bytes, chunks) =
             (Machine::of(target), self.length * self.size, self.length.div_ceil(alone as usize));
         let parts = (machine.line as usize / (alone as usize * self.size) + 1).min(chunks);
         let clocks = clocks.max(((1 + parts) * bytes) as f64 / machine.l2);
-        single && alone <= wave && self.fits_staged(team, target) && clocks > WORTH * moved
+        clocks > WORTH * moved
     }
 }
 
@@ -61,25 +98,37 @@ pub(super) struct Staged {
 impl Staged {
     /// The lines of a step, operand 0 and its result, are moved so.
     pub fn fits(cx: &Cx, shape: &Shape) -> bool {
-        let whole = |a: &Access| a.is_plain() && a.view.is_dense();
-        let (from, to) = (cx.dtype(Arg::Input(0)), cx.dtype(Arg::Output));
-        let (a, out) = (&cx.step.inputs[0], &cx.step.output);
-        matches!(shape.size, 2 | 4)
-            && (from.is_float() && to.is_float() && from.size() == to.size())
-            && (whole(a) && whole(out) && a.view.len() == out.view.len())
-            && (a.view.len() * shape.size).is_multiple_of(4)
-            && [a, out].iter().all(|a| (a.view.offset * shape.size as i64) % 4 == 0)
-            && shape.pays_staged(cx.target)
+        Staged::can(cx, shape, true) && shape.pays_staged(cx.target)
     }
 
-    /// Loads the workgroup's lines.
-    pub fn begin(cx: &Cx, w: &mut Writer, lines: &Lines) -> super::Res<Staged> {
+    /// The same where instructions may take longer than memory, of operand 0 and its result, or of operand 0 alone.
+    pub fn fits_by(cx: &Cx, shape: &Shape, written: bool, work: &Work) -> bool {
+        Staged::can(cx, shape, written) && shape.pays_staged_by(work, cx.target)
+    }
+
+    /// Lines are whole words of memory.
+    fn can(cx: &Cx, shape: &Shape, written: bool) -> bool {
+        let (from, to) = (cx.dtype(Arg::Input(0)), cx.dtype(Arg::Output));
+        let (a, out) = (&cx.step.inputs[0], &cx.step.output);
+        let whole = |a: &Access| {
+            let words = |elements: i64| elements * shape.size as i64 % 4 == 0;
+            a.is_plain() && a.view.is_dense() && words(a.view.len() as i64) && words(a.view.offset)
+        };
+        let of_result = || whole(out) && a.view.len() == out.view.len() && from.size() == to.size();
+        let stored = || matches!(shape.size, 2 | 4) && from.is_float() && to.is_float() && of_result();
+        let read = || matches!(shape.size, 1 | 2 | 4) && from.bits() == 8 * from.size();
+        whole(a) && if written { stored() } else { read() }
+    }
+
+    /// Loads the workgroup's lines, in whose places results may be left.
+    pub fn begin(cx: &Cx, w: &mut Writer, lines: &Lines, written: bool) -> super::Res<Staged> {
         let (input, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
         let size = cx.dtype(Arg::Input(0)).size();
         let (workgroup, bytes) = (lines.workgroup(), lines.bytes_of_group());
-        let all = out.len() * size;
+        let all = input.len() * size;
         let aligned = |unit: &u32| {
-            let starts = [input.offset, out.offset].map(|at| (at * size as i64) as usize);
+            let starts = [Some(input.offset), written.then_some(out.offset)];
+            let starts = starts.into_iter().flatten().map(|at| (at * size as i64) as usize);
             let mut places = [bytes as usize, all].into_iter().chain(starts);
             places.all(|at| at.is_multiple_of(*unit as usize))
         };
@@ -145,13 +194,17 @@ impl Staged {
 
     /// The element of a chunk.
     pub fn load(&self, w: &mut Writer, lines: &Lines, t: DType, c: &Chunk) -> Value {
+        let raw = self.load_raw(w, lines, t, c);
+        values::element(&mut w.b, t, raw, 0)
+    }
+
+    /// The element of a chunk as memory has it, in the low bits of a word.
+    pub fn load_raw(&self, w: &mut Writer, lines: &Lines, t: DType, c: &Chunk) -> Part {
         let (at, ahead) = self.chunk(w, lines, c);
         match t.size() {
-            2 => {
-                let raw = w.b.lds_read_half(at, ahead);
-                Value::Word(values::widened(&mut w.b, values::stored(t), raw, 0).into())
-            }
-            _ => Value::Word(w.b.lds_read(1, at, ahead).into()),
+            1 => w.b.lds_read_byte(at, ahead),
+            2 => w.b.lds_read_half(at, ahead),
+            _ => w.b.lds_read(1, at, ahead),
         }
     }
 

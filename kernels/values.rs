@@ -240,7 +240,7 @@ pub(super) fn load_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, coun
 }
 
 /// Element `e` of raw memory.
-fn element(b: &mut Builder, t: DType, raw: Part, e: u32) -> Value {
+pub(super) fn element(b: &mut Builder, t: DType, raw: Part, e: u32) -> Value {
     match kind(t) {
         _ if t.size() == 8 => Value::Pair(raw.slice(2 * e as u8, 2)),
         Kind::Bool => {

@@ -52,6 +52,56 @@ fn odd_lines_go_through_lds() {
     }
 }
 
+/// What is found of odd lines, and sums along them: of whole tensors, and of lines behind others.
+#[test]
+fn odd_lines_are_reduced_and_summed_in_lds() {
+    let cases = [
+        (DType::F16, 30_722, 77),
+        (DType::BF16, 15_362, 197),
+        (DType::F32, 30_725, 77),
+        (DType::I8, 98_308, 77),
+        (DType::U8, 49_156, 129),
+    ];
+    for (t, lines, length) in cases {
+        let mut b = Builder::new(18, 4);
+        let x = input(&mut b, t, lines, length);
+        let axes = b.constant(HostTensor::from_f64(DType::I64, &[1], &[1.0]));
+        let one = b.constant(HostTensor::from_f64(DType::I64, &[], &[1.0]));
+        let y = b.node("ReduceMax", &[&x, &axes], &[("keepdims", int(0))]);
+        b.output(&y);
+        for (op, last) in [("ArgMax", 0), ("ArgMin", 1)] {
+            let y = b.node(op, &[&x], &[("axis", int(1)), ("select_last_index", int(last))]);
+            b.output(&y);
+        }
+        if t.is_float() {
+            for op in ["ReduceSum", "ReduceL2", "ReduceLogSumExp"] {
+                let y = b.node(op, &[&x, &axes], &[]);
+                b.output(&y);
+            }
+            for (exclusive, reverse) in [(0, 0), (1, 1)] {
+                let attributes = [("exclusive", int(exclusive)), ("reverse", int(reverse))];
+                let y = b.node("CumSum", &[&x, &one], &attributes);
+                b.output(&y);
+            }
+        }
+        let from = b.constant(HostTensor::from_f64(DType::I64, &[1], &[4.0]));
+        let to = b.constant(HostTensor::from_f64(DType::I64, &[1], &[lines as f64]));
+        let zero = b.constant(HostTensor::from_f64(DType::I64, &[1], &[0.0]));
+        let part = b.node("Slice", &[&x, &from, &to, &zero], &[]);
+        let y = b.node("ReduceMin", &[&part, &axes], &[]);
+        b.output(&y);
+        let most = match t {
+            DType::F16 => 4e-3,
+            DType::BF16 => 3e-2,
+            _ => 2e-5,
+        };
+        outputs_on(&b, &format!("{t} {lines} {length}"), most, &["gfx906", "gfx1100"]);
+        let text = listing(&b, Target::parse("gfx906").unwrap());
+        let read = ["ds_read_u8", "ds_read_u16", "ds_read_b32"][t.size().ilog2() as usize];
+        assert!(t == DType::F32 || text.contains(read), "{t} {length}: {text}");
+    }
+}
+
 /// Lines divided by the root of the sum of their squares, along every axis: of nothing, of little, and of single numbers.
 #[test]
 fn lines_of_length_one() {

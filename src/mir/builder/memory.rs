@@ -292,10 +292,17 @@ impl Builder {
     }
     /// Reads 16 bits from LDS at `addr + offset`, with zeros above.
     pub fn lds_read_half(&mut self, addr: Part, offset: u32) -> Part {
+        self.lds_read_narrow(op::DS_READ_U16, addr, offset)
+    }
+    /// Reads 8 bits from LDS at `addr + offset`, with zeros above.
+    pub fn lds_read_byte(&mut self, addr: Part, offset: u32) -> Part {
+        self.lds_read_narrow(op::DS_READ_U8, addr, offset)
+    }
+    fn lds_read_narrow(&mut self, op: Op, addr: Part, offset: u32) -> Part {
         let dst = self.v(1);
         let (addr, mods) = self.lds_place(addr, offset);
         let space = self.lds_space();
-        self.push(MInst { mods, space, ..MInst::new(op::DS_READ_U16, &[dst.into()], &[addr.into()]) });
+        self.push(MInst { mods, space, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
         dst
     }
     /// Reads 8 bytes per lane from LDS at `addr + offset` and transposes them among lanes: with an instruction for elements of so many bytes, if the
