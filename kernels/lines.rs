@@ -17,7 +17,7 @@ use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::values::{self, Value};
-use super::{Cx, LONGEST, Writer, lanes};
+use super::{Cx, LONGEST, Writer, lanes, turned};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, OpenLoop, Part, Pipeline, Type};
 use crate::tensor::DType;
@@ -454,9 +454,15 @@ impl Lines {
 
     /// Makes number `turn` of a team's lines the one that is walked.
     pub fn turn(&mut self, w: &mut Writer, turn: u32) {
-        let (group, count) = (w.b.workgroup_id(0), self.shape.count);
+        let (mut group, count) = (w.b.workgroup_id(0), self.shape.count);
         let Some(of_group) = self.of_group else { return };
         let per_group = self.workgroup / self.team;
+        // Where rows of columns begin anywhere in lines of memory neighbours share these, which meet in one die's second-level cache.
+        let machine = Machine::of(w.b.target());
+        let row = self.columns.and(self.shape.columns).map_or(0, |row| row * self.shape.size);
+        if machine.dies > 1 && !row.is_multiple_of(machine.line as usize) {
+            group = turned::in_range_of_die(w, group, count.div_ceil(per_group as usize) as u32, machine.dies);
+        }
         let at = w.b.mad(group, per_group * self.turns, of_group);
         self.line = if turn > 0 { w.b.add(at, turn * per_group) } else { at };
         self.inside = (!count.is_multiple_of((per_group * self.turns) as usize))

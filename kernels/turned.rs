@@ -9,7 +9,8 @@
 //! channels-last images become rows of an image of 56x56 in whole rows. The place along such dimensions together is one number, of
 //! which a division makes coordinates.
 //!
-//! Where several dies have second-level caches of their own, and tiles have parts of lines, four tiles that lie together are one die's.
+//! Where several dies have second-level caches of their own, and tiles have parts of lines, four tiles that lie together are one die's; and where lines of
+//! memory end within tiles because rows begin anywhere in them, each die has a range of tiles, those along the operand's lines one after the other.
 //!
 //! In LDS an element has a row for its place along the result and a column for that along the operand. Of the
 //! neighbours that a workitem takes at once, element `e` of group `g` has number `e * groups + g`, and rows are an odd
@@ -50,8 +51,17 @@ pub(super) struct Turned {
     along: usize,
     /// Neighbours that a workitem stores at once.
     width: usize,
-    /// Dies among which tiles are dealt out by fours that lie together; none where workgroups take them in order.
-    dies: Option<u32>,
+    /// How tiles are dealt out among so many dies; none where workgroups take them in order.
+    dies: Option<(Dealt, u32)>,
+}
+
+/// How dies get tiles.
+#[derive(Clone, Copy, PartialEq)]
+enum Dealt {
+    /// By fours that lie together.
+    Blocks,
+    /// Equal ranges, and what is left over in order.
+    Ranges,
 }
 
 /// Tiles of a block that one die takes one after the other: two by two.
@@ -74,6 +84,22 @@ fn in_words(t: DType, a: &Access, along: &[usize]) -> usize {
         && whole(extent(&a.view.dims, along) as i64)
         && others.map(|d| a.view.strides[d]).all(whole);
     if aligned { width } else { 1 }
+}
+
+/// The number that a workgroup has instead of its own, of so many, where each of so many dies has a range of them: dies get workgroups in turn. Those that are left
+/// over keep theirs.
+pub(super) fn in_range_of_die(w: &mut Writer, group: Part, all: u32, dies: u32) -> Part {
+    let (turn, die) = w.b.divmod(group, dies);
+    let own = w.b.mad(die, all / dies, turn);
+    if all.is_multiple_of(dies) {
+        return own;
+    }
+    // Behind the ranges, if it is not less than these have.
+    let even = all - all % dies;
+    let [own, last] = [own, group].map(|x| w.b.to_vector(x));
+    let is_over = w.b.op(Gen::CmpLe.of(Type::U32), &[even.into(), last.into()]);
+    let chosen = w.b.select(is_over, last, own);
+    w.b.uniform(chosen)
 }
 
 /// Elements of dimensions together.
@@ -132,6 +158,10 @@ impl Turned {
         // Workgroups next to each other store parts of the same lines, which a cache that they share puts together.
         let others = (0..d).filter(|i| out.view.dims[*i] > 1 && !line.contains(i));
         let in_lines = others.map(|i| out.view.strides[i] * to as i64).all(|bytes| bytes % LINE as i64 == 0);
+        let read_in_lines = operands.iter().all(|(a, size)| {
+            let others = (0..=d).filter(|i| a.view.dims[*i] > 1 && !dense.contains(i));
+            others.map(|i| a.view.strides[i] * *size as i64).all(|bytes| bytes % LINE as i64 == 0)
+        });
         let machine = Machine::of(cx.target);
         let dealt = |across: usize, along: usize| {
             let tiles = [rows.div_ceil(across), columns.div_ceil(along)];
@@ -140,7 +170,7 @@ impl Turned {
             // Whole lines need no neighbours.
             let parts = across.min(rows) * from < LINE || along.min(columns) * to < LINE;
             (machine.dies > 1 && in_lines && even && parts && blocks.is_multiple_of(machine.dies as usize))
-                .then_some(machine.dies)
+                .then_some((Dealt::Blocks, machine.dies))
         };
         let cost = |across: usize, along: usize| {
             let covered = |n: usize, of: usize| of.div_ceil(n) as f64 * n as f64 / of as f64;
@@ -167,7 +197,8 @@ impl Turned {
                 && lanes(along, width, widest)
         };
         let (across, along) = tiles.filter(fits).min_by(|x, y| cost(x.0, x.1).total_cmp(&cost(y.0, y.1)))?;
-        let dies = dealt(across, along);
+        let ranges = machine.dies > 1 && !(in_lines && read_in_lines);
+        let dies = dealt(across, along).or(ranges.then_some((Dealt::Ranges, machine.dies)));
         Some(Turned { turned, dense, line, across, along, width, dies })
     }
 
@@ -206,7 +237,10 @@ impl Turned {
     /// of a line that neighbouring tiles have meet in one second-level cache.
     fn tile(&self, w: &mut Writer, tiles: &[usize]) -> Vec<Option<Part>> {
         let group = w.b.workgroup_id(0);
-        let Some(dies) = self.dies else { return address::coordinates(&mut w.b, group, tiles) };
+        let Some((dealt, dies)) = self.dies else { return address::coordinates(&mut w.b, group, tiles) };
+        if dealt == Dealt::Ranges {
+            return self.tile_of_range(w, tiles, dies);
+        }
         let (turn, die) = w.b.divmod(group, dies);
         let block = w.b.shr(turn, BLOCK.trailing_zeros());
         let block = w.b.mad(block, dies, die);
@@ -221,6 +255,21 @@ impl Turned {
                 Some(block) => w.b.mad(block, 2u32, side),
                 None => side,
             });
+        }
+        first
+    }
+
+    /// Which tile the workgroup takes where each of so many dies has a range of them, in which those along the operand's lines are next to each other: parts
+    /// of lines that neighbours have, read or written, meet in its second-level cache.
+    fn tile_of_range(&self, w: &mut Writer, tiles: &[usize], dies: u32) -> Vec<Option<Part>> {
+        let group = w.b.workgroup_id(0);
+        let tile = in_range_of_die(w, group, tiles.iter().product::<usize>() as u32, dies);
+        let [j, _] = self.sides();
+        let order: Vec<usize> = (0..tiles.len()).filter(|i| *i != j).chain([j]).collect();
+        let dims: Vec<usize> = order.iter().map(|i| tiles[*i]).collect();
+        let mut first = vec![None; tiles.len()];
+        for (i, c) in order.into_iter().zip(address::coordinates(&mut w.b, tile, &dims)) {
+            first[i] = c;
         }
         first
     }
