@@ -59,6 +59,33 @@ fn tiles_that_dies_take_together() {
     }
 }
 
+/// Rows that begin anywhere in lines of memory, of which dies have ranges of tiles or of columns: in equal ones, and with some left over.
+#[test]
+fn ranges_that_dies_take_of_odd_rows() {
+    let shapes: [(&[usize], &[usize]); 4] = [
+        (&[1037, 333], &[1, 0]),
+        (&[512, 1000], &[1, 0]),
+        (&[3, 255, 13, 13], &[0, 2, 3, 1]),
+        (&[5, 13, 13, 84], &[0, 3, 1, 2]),
+    ];
+    for t in [DType::I8, DType::F16, DType::I64] {
+        for (shape, perm) in shapes {
+            let mut b = Builder::new(17, 12);
+            let x = small(&mut b, t, shape);
+            let y = b.node("Transpose", &[&x], &[("perm", ints(perm))]);
+            check(&mut b, y, 0.0, &format!("{t} {shape:?} by {perm:?}"));
+        }
+    }
+    for shape in [[11, 84, 13, 13], [8, 40, 7, 7], [1, 300, 1, 333]] {
+        for op in ["Softmax", "ArgMax", "LpNormalization"] {
+            let mut b = Builder::new(22, 12);
+            let x = small(&mut b, DType::F16, &shape);
+            let y = b.node(op, &[&x], &[("axis", int(1))]);
+            check(&mut b, y, 2e-3, &format!("{op} {shape:?}"));
+        }
+    }
+}
+
 /// Bytes that begin anywhere are loaded one by one, and stored together where rows allow it.
 #[test]
 fn bytes_at_odd_places_are_stored_together() {
