@@ -34,8 +34,10 @@ const _: () = assert!(TopK::LONGEST <= PLACE as usize);
 /// of 64 to 1024 on six targets.
 const SOON: usize = 16;
 
-/// Elements of a lane at most, in words, and loops of rounds, where there are so many lines that several share a wave.
-const SHARED: usize = 32;
+/// Elements of a lane, in words, where there are so many lines that several share a wave: of which waves have enough registers, and at most, where they are of
+/// one word and several come with a load; what rounds then take longer; and loops of rounds at most.
+const SHARED: [usize; 2] = [32, 64];
+const CROWDED: f64 = 1.15;
 const LOOPS: usize = 2;
 
 /// Instructions of a wave that finds the best in rounds: in each for an element of its lanes, for a step in which the lanes of a team meet, and beside
@@ -44,14 +46,15 @@ const OF_ROUND: [[f64; 3]; 2] = [[1.5, 4.0, 10.0], [5.0, 8.0, 16.0]];
 const MADE: f64 = 4.0;
 
 /// Those of a sieve, and for each element of its lanes: by the cycle model of pieces of 197 to 4096.
-const SIFTED: [[f64; 2]; 2] = [[330.0, 14.0], [470.0, 20.0]];
+const SIFTED: [[f64; 2]; 2] = [[330.0, 11.0], [470.0, 20.0]];
 
 /// Instructions of a wave for each line that it has, of which teams of so many lanes find the best `k` in rounds.
 fn of_rounds(k: usize, words: usize, held: usize, [team, wave]: [u32; 2]) -> f64 {
     let [element, meeting, beside] = OF_ROUND[words - 1];
     let held = held as f64;
     let round = held * element + f64::from(team.ilog2()) * meeting + beside;
-    (k as f64 * round + MADE * held) * f64::from(team) / f64::from(wave)
+    let crowded = if held as usize * words > SHARED[0] { CROWDED } else { 1.0 };
+    (k as f64 * round + MADE * held) * crowded * f64::from(team) / f64::from(wave)
 }
 
 /// How the best of a piece are found.
@@ -103,7 +106,8 @@ impl Shape {
             let in_rounds = |team: u32| of_rounds(k, words, held(team), [team, wave]);
             let fits = |team: &u32| {
                 let fill = lines * *team as usize >= (cx.target.cus() * 4 * wave) as usize;
-                fill && held(*team) * words <= SHARED && k <= LOOPS * *team as usize
+                let most = SHARED[usize::from(words == 1 && width > 1)];
+                fill && held(*team) * words <= most && k <= LOOPS * *team as usize
             };
             let teams = (0..=wave.ilog2()).map(|n| 1 << n).filter(fits);
             let best = teams.min_by(|a, b| in_rounds(*a).total_cmp(&in_rounds(*b)));
