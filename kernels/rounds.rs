@@ -37,7 +37,7 @@ const FILLED: f64 = 0.75;
 /// round is short for what it multiplies, L2 is busy, and two of its rounds are for nobody.
 const FEW_ROUNDS: u32 = 8;
 /// Unless a workitem multiplies and adds more than so often in a round: that is long beside its loads, and much code.
-const LONG_ROUND: u32 = 256;
+const LONG_ROUND: u32 = 512;
 pub(super) const FEW_IN_SHADOW: u32 = 64;
 
 /// See [`many_rounds`]: of few matrix instructions, and of many others.
