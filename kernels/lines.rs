@@ -63,6 +63,9 @@ const MEMBERS: u32 = 64;
 const RESIDENT: usize = 1024;
 const MOST_RESIDENT: usize = 2048;
 
+/// Strips of a wave's columns from which on all columns are walked in such.
+const STRIPS: usize = 2;
+
 /// Bytes of neighbouring columns where these are so few, and so short, that many compute units would have none: then a workgroup's turn counts, not the share
 /// that it uses of lines of memory.
 const FEWEST: u32 = 16;
@@ -257,15 +260,21 @@ impl Shape {
         let (wave, cus) = (target.info().wave_size, target.cus() as usize);
         // What is walked again should be all of the lines of memory that it is in.
         let bytes = if self.again { Machine::of(target).line.max(COLUMNS) } else { COLUMNS };
-        let least = (bytes / self.size as u32).min(wave);
+        let mut least = (bytes / self.size as u32).min(wave);
         // Elements in order are otherwise one workgroup's for each line.
         let fewest = if self.in_order { least.min(COLUMNS / self.size as u32) } else { least };
         if row < fewest as usize / 2 || self.length < 2 * SHORT as usize {
             return None;
         }
+        // Where rows begin anywhere in lines of memory a strip of columns shares two of these with others, which second-level caches then give twice.
+        let (machine, strip) = (Machine::of(target), f64::from(least) * self.size as f64);
+        let given = (strip + f64::from(machine.line)) / strip / machine.l2;
+        let is_odd = !(row * self.size).is_multiple_of(machine.line as usize) && row >= STRIPS * wave as usize;
+        if !self.again && is_odd && given > CACHE_BUSY / machine.memory {
+            least = wave;
+        }
         let (whole, length) = (least, self.length as u32);
         let is_held = self.again && !self.in_order && length * self.dwords <= MEMBERS * LIGHT;
-        let mut least = whole;
         while is_held && least * self.size as u32 > FEWEST && self.count.div_ceil(least as usize) < cus / 2 {
             least /= 2;
         }

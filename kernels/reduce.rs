@@ -5,7 +5,7 @@ use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::joint::{self, Joint};
-use super::lines::{self, Chunk, Lines, Shape, part_offset};
+use super::lines::{self, Chunk, Lines, Shape, Walked, part_offset};
 use super::staged::{Staged, Work};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
@@ -145,11 +145,12 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
 /// Bytes of a line at most whose places stand below them in a word, with a bit to spare.
 const KEYED: usize = 1 << 23;
 
-/// Clocks of a round of a workgroup beside its wait; instructions for an element that is added or compared, and for one that is compared with its
-/// place, or converted before, of so many lanes of a compute unit at once; and most pieces of a line.
+/// Clocks of a round of a workgroup beside its wait; instructions for an element that is added or compared, for one that is compared with its
+/// place, or converted before, and for one of a sum of exponentials, of so many lanes of a compute unit at once; and most pieces of a line.
 const ROUND: f64 = 100.0;
 const COMBINED: f64 = 3.0;
 const PLACED: f64 = 6.0;
+const EXPONENTIAL: f64 = 20.0;
 const LANES: f64 = 64.0;
 const MOST_PIECES: usize = 1 << 10;
 /// Share of a round's bytes that are in flight together where a workgroup walks a line, of words, and of narrower elements and single ones, which take more
@@ -203,13 +204,24 @@ fn cut(cx: &Cx) -> Option<Cut> {
         _ => (WORDS, NARROWER),
     };
     let extremum = matches!(op, ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. });
-    let narrow_extreme = source.size() < 4 && matches!(op, ReduceOp::Max | ReduceOp::Min);
+    let slow_extreme = (source.size() < 4 || !shape.dense) && matches!(op, ReduceOp::Max | ReduceOp::Min);
     // Behind its wait a workgroup moves and combines what a round has loaded. Of bytes that lie together instructions hide behind others' waits more than
     // this says, by the cycle model.
-    let instructions = if extremum || narrow_extreme { PLACED } else { COMBINED };
-    let each = match source.size() {
-        1 if shape.dense => 0.0,
-        size => 1.0 / machine.l1 + instructions / LANES / size as f64,
+    let instructions = match op {
+        ReduceOp::LogSumExp => EXPONENTIAL,
+        _ if extremum || slow_extreme => PLACED,
+        _ => COMBINED,
+    };
+    // Of rows that begin anywhere in lines of memory workitems that lie together ask for parts of two more.
+    let line = machine.line as usize;
+    let is_odd = !shape.dense && shape.columns.is_some_and(|row| !(row * source.size()).is_multiple_of(line));
+    let each = |walked: &Walked| {
+        let strip = (walked.workitems / walked.team) as usize * source.size();
+        let asked = if is_odd { (strip + line) as f64 / strip as f64 } else { 1.0 };
+        match source.size() {
+            1 if shape.dense => 0.0,
+            size => asked / machine.l1 + instructions / LANES / size as f64,
+        }
     };
     // A round's loads are answered together; a compute unit has as many workitems as walk lines at once.
     let clocks = |pieces: usize, asked: f64| {
@@ -220,7 +232,7 @@ fn cut(cx: &Cx) -> Option<Cut> {
         let at_once = workgroups.min(cus * walked.resident());
         let in_flight = walked.in_flight as f64;
         // What is not asked for at once is waited for again; workgroups of a compute unit wait together, and work one after the other.
-        let work = in_flight * each * at_once.div_ceil(cus) as f64;
+        let work = in_flight * each(&walked) * at_once.div_ceil(cus) as f64;
         let round = (machine.answer(bytes) + ROUND) / asked + work;
         let rate = in_flight * at_once as f64 / round;
         // Others begin where workgroups end, which memory does not wait for.
