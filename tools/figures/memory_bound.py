@@ -152,6 +152,7 @@ def of_two(op):
 FUNCTIONS = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Reciprocal", "Relu",
              "Sigmoid", "Sin", "Sinh", "Softplus", "Sqrt", "Tan", "Tanh"]
 LINES = lambda n: [n // 4096, 4096]
+EIGHTS = lambda length: lambda n: [n // length // 8 * 8, length]
 IMAGES = lambda n: [n // (64 * 128 * 128), 64, 128, 128]
 PIXELS = lambda n: [n // (64 * 64 * 64), 64, 64, 64]
 PADDED = one("Pad", lambda s: [*s[:2], s[2] + 2, s[3] + 2], weights=[ints(0, 0, 1, 1, 0, 0, 1, 1)])
@@ -168,13 +169,17 @@ KERNELS = [
     ("CumSum", "16 columns (read twice)", FLOATS[1:], lambda n: [n // 16, 16], one("CumSum", weights=[ints(0).reshape(())])),
     ("ReduceSum", "lines of 4096", FLOATS, LINES, SUM),
     ("ReduceSum", "4096 columns", FLOATS, LINES, one("ReduceSum", without(0), weights=[ints(0)], keepdims=0)),
+    *[("CumSum", f"lines of {n}", FLOATS, EIGHTS(n), one("CumSum", weights=[ints(1).reshape(())])) for n in [77, 197]],
+    *[(op, f"lines of {n}", [*FLOATS, "i8"], EIGHTS(n), make) for op, make in [("ReduceMax", LARGEST), ("ArgMax", WHERE)] for n in [77, 197]],
+    *[("ReduceLogSumExp", f"lines of {n}", FLOATS, EIGHTS(n), one("ReduceLogSumExp", without(1), axes=[1], keepdims=0)) for n in [77, 197]],
+    *[("ReduceSum", f"{n} columns", FLOATS, EIGHTS(n), one("ReduceSum", without(0), weights=[ints(0)], keepdims=0)) for n in [255, 1000]],
     ("ReduceMax", "48 lines", FLOATS, lambda n: [48, n // 48], LARGEST),
     ("ArgMax", "48 lines", FLOATS, lambda n: [48, n // 48], WHERE),
     ("ArgMax", "lines of 4096", [*FLOATS, "i8"], LINES, WHERE),
     *[(op, "lines of 4096", FLOATS, LINES, one(op, opset=20)) for op in FUNCTIONS],
     *[(op, "of two matrices", FLOATS, lambda n: LINES(n // 2), of_two(op)) for op in ["Add", "Div", "Pow"]],
     ("Softmax", "lines of 4096", FLOATS, LINES, one("Softmax", axis=-1)),
-    *[("Softmax", f"lines of {n}", FLOATS, lambda all, n=n: [all // n // 8 * 8, n], one("Softmax", axis=-1)) for n in [21, 33, 84, 197]],
+    *[("Softmax", f"lines of {n}", FLOATS, EIGHTS(n), one("Softmax", axis=-1)) for n in [21, 33, 84, 197]],
     ("LpNormalization", "64 channels of 128x128", FLOATS, IMAGES, one("LpNormalization", axis=1, opset=22)),
     *[("QuantizeLinear", f"to {name}, a scale of each {what}", FLOATS, LINES, quantized(to, axis))
       for name, to in [("i8", np.int8), ("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)]
@@ -192,6 +197,7 @@ KERNELS = [
     ("MaxPool", "3x3, planes of 128x128", FLOATS, IMAGES, one("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
     ("Resize", "linear, twice as large", FLOATS, PIXELS, TWICE),
     ("Pad", "planes of 64x64", [*FLOATS, "i8"], PIXELS, PADDED),
+    ("Transpose", "rows of 1000", [*FLOATS, "i8"], EIGHTS(1000), permuted(1, 0)),
     ("Transpose", "rows of 64", [*FLOATS, "i8"], lambda n: [n // 64, 64], permuted(1, 0)),
     ("Transpose", "3 channels last", [*FLOATS, "i8"], lambda n: [n // (3 * 224 * 224), 3, 224, 224], permuted(0, 2, 3, 1)),
     ("Transpose", "windows of 7x7x768 to images of 56x56", FLOATS[1:], lambda n: [n // (56 * 56 * 768), 8, 8, 7, 7, 768],
@@ -199,6 +205,7 @@ KERNELS = [
     ("Transpose", "patches of 2x2x512 to images of 64x64", FLOATS[1:], lambda n: [n // (64 * 64 * 512), 32, 32, 2, 2, 512],
      permuted(0, 5, 1, 3, 2, 4)),
     ("TopK", "8 of 4096", FLOATS, LINES, one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
+    ("TopK", "8 of 256", FLOATS, EIGHTS(256), one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
 ]
 
 
