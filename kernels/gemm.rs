@@ -5,7 +5,7 @@
 //! one buffer from the readers of the other. Which elements of C a workitem has in which of its registers is the tile's
 //! fragment. By plain multiply-adds it owns `tm x tn` of them in chunks of four, so that LDS is read 16 bytes at a
 //! time without bank conflicts; matrix instructions have layouts of their own ([`matrix`](super::matrix)). What a step multiplies is read
-//! while the one before is multiplied. The step's expression is applied to the registers before they are stored.
+//! while the one before is multiplied. Where that is allowed and quicker, products of f16 are summed in f16 within a tile of k. The step's expression is applied to the registers before they are stored.
 
 use super::address::Offset;
 use super::epilogue;

@@ -278,11 +278,6 @@ impl Common {
         self.run * self.types.bytes()
     }
 
-    /// Cells are halves of words, as memory has them.
-    fn is_of_halves(&self) -> bool {
-        self.cell() == 2 && self.types.stored_bytes() == 2
-    }
-
     /// Loads elements that lie together into a register.
     fn load(&self, b: &mut Builder, reg: Part, together: u32, buf: Buffer, (voff, soff, imm): (Part, Part, u32)) {
         match together * self.types.stored_bytes() {
@@ -718,18 +713,6 @@ impl Wide {
 }
 
 impl Deep {
-    /// Writes halves of words of a load's column and of the next one's, which the next load brought.
-    fn write_both(&self, b: &mut Builder, base: u32, load: u32) {
-        let c = &self.common;
-        let both = [0, 1].map(|next| c.regs[(load + next) as usize]);
-        for e in 0..c.vec {
-            let word = b.v(1);
-            gather_word(b, word, &both.map(|column| column.dword((e / 2) as u8)), e % 2);
-            let at = base + c.place(b, load, e);
-            b.lds_write(c.lds, word, at);
-        }
-    }
-
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let c = &self.common;
         let k = self.src.depth_of(b, k, !matches!(self.end, End::Behind));
@@ -775,7 +758,7 @@ impl Deep {
             if both {
                 // With the column before, which is ready too.
                 if pass % 2 > 0 {
-                    self.write_both(b, base, pass as u32 - 1);
+                    c.write_both(b, base, pass as u32 - 1);
                 }
             } else if c.run == 1 {
                 // Transposed: every k goes to its own row.

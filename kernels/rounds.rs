@@ -36,7 +36,7 @@ const FILLED: f64 = 0.75;
 /// that is executed once is neither compiled nor fetched for nothing. Where other instructions run in the shadow of matrix instructions a
 /// round is short for what it multiplies, L2 is busy, and two of its rounds are for nobody.
 const FEW_ROUNDS: u32 = 8;
-/// Unless a workitem multiplies and adds more than so often in a round: that is long beside its loads, and much code.
+/// Unless a workitem multiplies and adds more than so often in a round, one by one: that is long beside its loads, and much code.
 const LONG_ROUND: u32 = 512;
 pub(super) const FEW_IN_SHADOW: u32 = 64;
 
@@ -450,6 +450,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let mut written = Ok(());
         let most = match self.tile.form {
             _ if self.shadow => FEW_IN_SHADOW,
+            _ if self.tile.packed().is_some() => FEW_ROUNDS,
             Form::Vector { tm, tn, .. } | Form::Winograd { tm, tn } if tm * tn * self.by.steps() > LONG_ROUND => 1,
             _ => FEW_ROUNDS,
         };

@@ -106,6 +106,24 @@ impl TurnedBytes {
     }
 }
 
+impl Common {
+    /// Cells are halves of words, as memory has them.
+    pub(super) fn is_of_halves(&self) -> bool {
+        self.cell() == 2 && self.types.stored_bytes() == 2
+    }
+
+    /// Writes such cells of a load along the depth with those of the next column, which the next load brought.
+    pub(super) fn write_both(&self, b: &mut Builder, base: u32, load: u32) {
+        let both = [0, 1].map(|next| self.regs[(load + next) as usize]);
+        for e in 0..self.vec {
+            let word = b.v(1);
+            gather_word(b, word, &both.map(|column| column.dword((e / 2) as u8)), e % 2);
+            let at = base + self.place(b, load, e);
+            b.lds_write(self.lds, word, at);
+        }
+    }
+}
+
 /// How narrow elements of lines along the width are dealt out that LDS stores by halves of words, where matrix instructions leave the vector ALU no room
 /// for putting words together (RDNA3). A workitem has as many k as a word of LDS: the halves of a word that was loaded are of two columns, or, of bytes,
 /// become so in half the instructions that whole words take. What a wave stores at a time are whole cells of as many columns as reach all banks.
