@@ -24,7 +24,6 @@ use super::few;
 use super::loader;
 use super::matmul;
 use super::matrix::{self, MatrixForm};
-use super::rounds::is_narrow;
 use super::slices;
 use super::straight;
 use super::tile::{Form, Tile, Types};
@@ -201,10 +200,6 @@ impl Ending {
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
 const WORTH: f64 = 0.95;
 
-/// Tiles of narrow elements, and others, are divided in equal shares where that saves so much: of narrow ones more of the time is L2's and
-/// memory's.
-const WORTH_DIVIDING: [f64; 2] = [0.96, 0.997];
-
 /// A way to multiply: estimated clocks, the tile, and how its depth is shared.
 type Timed = (f64, Tile, Split);
 
@@ -239,9 +234,8 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents) -> Vec<Timed> {
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), 1);
         let shared = machine.shared(e, (&tile, &round)).map(|(clocks, split)| (clocks / WORTH, split));
-        let worth = WORTH_DIVIDING[usize::from(!is_narrow(&tile))];
         let divided = match e.gathered {
-            None => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / worth, split)),
+            None => machine.in_shares(e, (&tile, &round)),
             _ => None,
         };
         [Some(whole), shared, divided].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))

@@ -56,6 +56,15 @@ impl Shares {
         (self.shared() / self.band * self.rounds).div_ceil(self.of_row())
     }
 
+    /// Parts of shared tiles that workgroups leave: two where a share ends within a tile, but of a tile in the middle of which shares begin and
+    /// end only one more for each.
+    pub fn parts(&self) -> u32 {
+        let (units, tiles) = (self.units(), self.shared() / self.band);
+        let ends = (tiles * self.rounds).div_ceil(units) - 1;
+        let within = ends - ends / (self.rounds / gcd(units, self.rounds));
+        self.band * (within + within.min(tiles))
+    }
+
     /// Begins a round over a workgroup's tiles, of which there are so many columns in a matrix, and so many rows.
     pub fn open(&self, w: &mut Writer, (tile, split): (&Tile, &Split), [rows, columns]: [u32; 2]) -> Share {
         let b = &mut w.b;
@@ -100,6 +109,11 @@ impl Shares {
         let part = DepthPart::of_span(split, b.mul(round, tile.k));
         Share { walk, number, batch, first, part, rounds, block, ends }
     }
+}
+
+/// The greatest common divisor.
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// How a workgroup goes through its tiles.
@@ -202,4 +216,29 @@ pub(super) fn prepare(w: &mut Writer, cx: &Cx) -> Res<()> {
     }
     w.buffer(cx, Arg::Output)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_what_ends_of_shares_leave() {
+        for (groups, tiles, rounds, band) in [
+            (304, 128, 128, 4),
+            (304, 128, 128, 1),
+            (8, 12, 5, 1),
+            (8, 12, 6, 2),
+            (96, 100, 7, 4),
+            (6, 4, 9, 1),
+            (6, 2, 9, 1),
+        ] {
+            let shares = Shares { groups, tiles, rounds, band };
+            let (units, all) = (shares.units(), shares.shared() / band * rounds);
+            // Tiles of a row whose units two and more workgroups have, each of which leaves a part.
+            let owners = |tile: u32| ((tile + 1) * rounds - 1) / units - tile * rounds / units + 1;
+            let parts: u32 = (0..all / rounds).map(owners).filter(|owners| *owners > 1).sum();
+            assert_eq!(shares.parts(), band * parts, "{shares:?}");
+        }
+    }
 }

@@ -27,7 +27,7 @@ use barewave_timing::gemm::{Loops, together};
 const ANSWER: f64 = 1.32;
 
 /// Limits that are about as long delay each other: the power by which they are put together. Fitted.
-const LIMITS: f64 = 4.0;
+const LIMITS: f64 = 12.0;
 
 /// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
 const EDGES: f64 = 107.0;
@@ -36,11 +36,8 @@ const LATENCIES: f64 = 0.6;
 /// Rounds of a rest behind its first one, at most.
 const FEW_FURTHER: u32 = 3;
 
-/// What L2 gives over what kernels that stream get, and the bytes of parts of sums that go to memory over their size: those that L2 still
-/// has do not, where it is one; several dies write all of them and read them again from behind it. Fitted.
-const FROM_L2: f64 = 1.12;
-const PARTS_MOVED: f64 = 0.8;
-const PARTS_MOVED_AMONG_DIES: f64 = 1.33;
+/// Bytes of parts of sums that go to memory over their size: they are written, and next to all are read from a cache. Fitted.
+const PARTS_MOVED: f64 = 1.1;
 
 /// Of workgroups that add parts: edges of theirs; what a second level of adding is charged beside them, up to what one level takes; and bytes a
 /// cycle that are on their way to a wave, up to the first level's rate. Of equal shares, whose workgroups end at different times, what reading
@@ -49,7 +46,7 @@ const ADDING: f64 = 0.78;
 const ANOTHER_LEVEL: f64 = 3000.0;
 const ON_THE_WAY: f64 = 28.0;
 const READING: f64 = 1.14;
-const ADDING_SHARES: f64 = 0.4;
+const ADDING_SHARES: f64 = 0.6;
 
 /// Registers of a workitem that adds parts, beside its sums and what is on its way (fitted); and what is on its way at least, as sums of the
 /// largest tiles leave room for no more: a load's four.
@@ -75,12 +72,11 @@ const MOST_SHARES: f64 = 4.0;
 const MOST_ROWS: u32 = 64;
 
 /// What compute units take for tiles in equal shares over what they would by their rounds: those of a workgroup begin at different depths. Of
-/// plain multiply-adds, of those that are issued in pairs, and of narrow elements by matrix instructions where there is one cache and where dies
-/// have one each. Fitted.
+/// plain multiply-adds and of narrow elements by matrix instructions, of multiply-adds that are issued in pairs, and of narrow elements where dies
+/// have a cache each. Fitted.
 const DIVIDED: f64 = 0.97;
-const DIVIDED_IN_PAIRS: f64 = 1.01;
-const DIVIDED_BY_MATRIX: f64 = 0.97;
-const DIVIDED_AMONG_DIES: f64 = 0.9;
+const DIVIDED_IN_PAIRS: f64 = 1.005;
+const DIVIDED_AMONG_DIES: f64 = 0.95;
 
 /// Of what workgroups of the last round lose by being few, plain multiply-adds see so much: the others have drifted apart. Fitted.
 const DRIFTED: f64 = 0.4;
@@ -89,10 +85,10 @@ const DRIFTED: f64 = 0.4;
 const UNNOTICED: f64 = 0.85;
 
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
-const NOTICED: f64 = 0.72;
+const NOTICED: f64 = 0.84;
 
 /// The same where a compute unit has one workgroup, whose operands go straight to LDS: nobody multiplies while it takes its results there.
-const NOTICED_BY_ONE: f64 = 0.765;
+const NOTICED_BY_ONE: f64 = 0.89;
 
 /// How quickly workgroups go through their rounds.
 struct Pace {
@@ -100,7 +96,7 @@ struct Pace {
     busy: f64,
     alone: f64,
     around: f64,
-    /// The same of a round of one that is alone, where all begin together; and where each reads what no other does meanwhile.
+    /// The same of a round of one that is alone, where all begin together; and where each reads what no other of its die does meanwhile.
     first: f64,
     apart: f64,
     /// Cycles of a workgroup's beginning and end.
@@ -120,11 +116,6 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Machine {
-    /// Bytes of parts that go to memory over their size.
-    fn parts_moved(&self) -> f64 {
-        if self.one_cache { PARTS_MOVED } else { PARTS_MOVED_AMONG_DIES }
-    }
-
     /// How quickly workgroups go through their rounds.
     fn pace(&self, e: &Extents, (tile, round): (&Tile, &Round)) -> Pace {
         let info = self.target.info();
@@ -155,7 +146,11 @@ impl Machine {
             Form::Few(f) => f64::from(f.steps),
             _ => f64::INFINITY,
         };
-        let work = (most + least * costs.seen) / beside + f64::from(round.meetings) * costs.meeting + round.bare;
+        let both = match costs.queued {
+            Some(power) => together([most, least], power),
+            None => most + least * costs.seen,
+        };
+        let work = both / beside + f64::from(round.meetings) * costs.meeting + round.bare;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side, as many as it holds: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1)).min(self.resident(round));
@@ -171,9 +166,9 @@ impl Machine {
             busy: (full / beside).max(given * slots / self.l1),
             alone: alone(self.l2_latency),
             first: alone(self.l2_latency + way),
-            apart: alone(if self.one_cache { self.l2_latency } else { self.dram }),
+            apart: alone(self.device_latency),
             around: (costs.around + costs.result * f64::from(round.own)) * self.issue * waves + round.behind,
-            ends: costs.edges + LATENCIES * self.latency + costs.filling * moves / beside,
+            ends: costs.edges + LATENCIES * self.begins + costs.filling * moves / beside + costs.load * given / self.l1,
             slots,
             loaded,
             last: if matches!(tile.form, Form::Sliced(_) | Form::Few(_)) {
@@ -227,7 +222,7 @@ impl Machine {
         };
         let parts_bytes = if count > 1 { groups * left(e, tile) } else { 0.0 };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
-        let written = result + self.parts_moved() * parts_bytes;
+        let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
         let written = written * (1.0 - stay);
         let compute = loops.in_rounds(if matches!(tile.form, Form::Vector { .. }) { DRIFTED } else { 1.0 });
@@ -235,7 +230,7 @@ impl Machine {
         let (read, band) = self.read(e, (tile, self.resident(round)), count, unnoticed);
         let memory = (read + written) / self.memory;
         let stored = result.max(self.stored_apart(e, tile)) + parts_bytes;
-        let l2 = (groups * own as f64 * pace.loaded + stored) / (self.l2 * FROM_L2);
+        let l2 = (groups * own as f64 * pace.loaded + stored) / self.l2;
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let adding = self.adding((tile, round), [results, count], in_flight);
         let mut clocks = together([compute, memory + edges, l2 + edges, begun + edges], LIMITS);
@@ -364,7 +359,7 @@ impl Machine {
         let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
         let loaded = tiles as f64 * e.k as f64 * f64::from(self.loaded(&tile, e));
         let noticed = if tile.is_straight() { NOTICED_BY_ONE } else { NOTICED };
-        (loaded + self.pieces(e, form)) / (self.l2 * FROM_L2) > noticed * clocks
+        (loaded + self.pieces(e, form)) / self.l2 > noticed * clocks
     }
 
     /// Bytes of the lines that L2 is asked for by results in the pieces in which matrix instructions leave them: lanes of a row have four
@@ -421,7 +416,7 @@ impl Machine {
         let late = f64::from(late.min(shares.units() - late)) / f64::from(shares.units());
         let read = if self.one_cache { self.read_again((once, once * late), read) } else { once };
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
-        let parts_bytes = 2.0 * f64::from(groups) * left(e, tile);
+        let parts_bytes = f64::from(shares.parts()) * left(e, tile);
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
             return None;
         }
@@ -445,16 +440,16 @@ impl Machine {
             ends: pace.ends * visits + seen,
         };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
-        let written = result + self.parts_moved() * parts_bytes;
+        let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
         let read = if read <= loops.in_rounds(1.0) * self.memory * UNNOTICED - written { once } else { read };
         let memory = (read + written * (1.0 - stay)) / self.memory;
-        let stored = result.max(self.stored_apart(e, tile)) + parts_bytes;
-        let l2 = (f64::from(tiles * rounds) * pace.loaded + stored) / (self.l2 * FROM_L2);
+        // Parts are written, and read while others multiply.
+        let stored = result.max(self.stored_apart(e, tile)) + 2.0 * parts_bytes;
+        let l2 = (f64::from(tiles * rounds) * pace.loaded + stored) / self.l2;
         let worth = match tile.form {
             Form::Matrix(_) if !is_narrow(tile) => 1.0,
-            Form::Matrix(_) if self.one_cache => DIVIDED_BY_MATRIX,
-            Form::Matrix(_) => DIVIDED_AMONG_DIES,
+            Form::Matrix(_) if !self.one_cache => DIVIDED_AMONG_DIES,
             Form::Vector { dot: None, .. } if in_pairs(self.target, tile.types.accumulate) => DIVIDED_IN_PAIRS,
             _ => DIVIDED,
         };

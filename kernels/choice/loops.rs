@@ -22,6 +22,9 @@ pub(super) struct Costs {
     /// Of the shorter one of products and moves a workgroup that is alone sees this share, and a compute unit that is full.
     pub seen: f64,
     pub seen_full: f64,
+    /// Where it is given, both of one that is alone are put together by this power instead: moves in the shadow of products are noticed where they take
+    /// about as long.
+    pub queued: Option<f64>,
     /// Cycles that moves take over what their bytes would: lanes read the same from LDS.
     pub reads: f64,
     /// Cycles of each of a round's barriers.
@@ -33,6 +36,8 @@ pub(super) struct Costs {
     /// first round.
     pub edges: f64,
     pub filling: f64,
+    /// Share of what a round's loads take on their way through the first level that those of the first round do: nothing runs beside them.
+    pub load: f64,
     /// Instructions of a wave for a round besides, and of a workitem for each element that it loads.
     pub each_round: f64,
     pub each_load: f64,
@@ -51,24 +56,35 @@ pub(in crate::kernels) fn is_slow(target: Target) -> bool {
 impl Costs {
     /// Of a tile's loop, whose moves may be spread among the products.
     pub fn of(machine: &Machine, tile: &Tile, is_spread: bool) -> Costs {
+        let slow = machine.issue > 1.0;
         let plain = Costs {
             round: 165.0,
             first: 0.5,
             seen: 0.31,
             seen_full: 0.02,
+            queued: None,
             reads: 0.8,
             meeting: MEETING_IN_TURN * machine.issue,
             around: 180.0,
             result: 1.8,
-            edges: 107.0,
+            edges: if slow { 107.0 } else { -200.0 },
             filling: 0.0,
+            load: 0.0,
             each_round: 0.0,
             each_load: 0.0,
         };
         let spread = Costs { seen: 0.13, seen_full: 0.0, reads: 1.0, meeting: MEETING, ..plain };
-        let slow = machine.issue > 1.0;
         match tile.form {
-            Form::Sliced(_) | Form::Few(_) => Costs { result: 5.4, ..spread },
+            Form::Few(_) => Costs { result: 5.4, ..spread },
+            // Their waves begin with all that they load at a time.
+            Form::Sliced(_) if slow => {
+                let waits = Costs { round: 270.0, first: 0.43, seen: 0.51, ..spread };
+                Costs { around: 66.0, result: 12.6, edges: -77.0, load: 0.58, ..waits }
+            }
+            Form::Sliced(_) => {
+                let waits = Costs { round: 240.0, first: 0.84, seen: 0.0, ..spread };
+                Costs { around: 394.0, result: 10.6, edges: -378.0, filling: 0.3, ..waits }
+            }
             Form::Winograd { .. } => plain,
             // Products of f64 are long: what is besides is hidden.
             Form::Vector { .. } | Form::Matrix(_) if tile.types.bytes() > 4 => plain,
@@ -79,26 +95,27 @@ impl Costs {
             }
             Form::Vector { .. } => {
                 let waits = Costs { round: 365.0, seen: 0.79, seen_full: 0.08, ..plain };
-                Costs { around: 10.0, result: 5.0, edges: 400.0, filling: 0.5, ..waits }
+                Costs { around: 10.0, result: 5.0, edges: 130.0, filling: 0.5, ..waits }
             }
             // Matrix instructions wait in a queue, beside which others run.
             Form::Matrix(f) if f.op.shape.layout == Layout::Wmma12 => {
-                let waits = Costs { round: 250.0, first: 0.25, seen: 0.13, ..plain };
-                Costs { around: 266.0, result: 7.8, edges: 90.0, filling: 0.95, ..waits }
+                let waits = Costs { round: 325.0, first: 0.1, seen: 0.1, ..plain };
+                Costs { around: 0.0, result: 6.1, edges: 731.0, filling: 0.97, load: 0.58, ..waits }
             }
             Form::Matrix(_) if !is_narrow(tile) => {
                 let waits = Costs { round: 385.0, seen: 0.6, seen_full: 0.0, ..plain };
                 Costs { around: 69.0, result: 2.5, edges: -170.0, filling: 0.7, ..waits }
             }
             Form::Matrix(_) if is_spread => {
-                let waits = Costs { round: 200.0, seen: 0.1, seen_full: 0.1, ..spread };
-                Costs { around: 66.0, result: 7.5, edges: 310.0, ..waits }
+                let waits = Costs { round: 335.0, first: 0.32, queued: Some(5.0), seen_full: 0.02, ..spread };
+                let around = Costs { around: 12.0, result: 8.8, meeting: 8.5, ..waits };
+                Costs { edges: 244.0, filling: 0.34, load: 0.68, ..around }
             }
             // Who gathers.
             Form::Matrix(_) if has_matrix_shadow(machine.target) => Costs { first: 0.0, ..plain },
             Form::Matrix(_) => {
-                let waits = Costs { round: 5.0, first: 0.0, seen: 0.36, seen_full: 0.01, ..plain };
-                Costs { around: 154.0, result: 5.4, edges: 1070.0, ..waits }
+                let waits = Costs { round: 12.0, first: 0.15, seen: 0.26, seen_full: 0.01, ..plain };
+                Costs { around: 0.0, result: 6.2, edges: 1237.0, filling: 0.0, meeting: 27.0, ..waits }
             }
         }
     }

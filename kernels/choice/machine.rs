@@ -11,6 +11,9 @@ use barewave_timing::Chip;
 const LDS_ANSWER: f64 = 1.75;
 const LDS_LATENCY: f64 = 52.0;
 
+/// Bytes per cycle of a bank of LDS.
+const LDS_BANK: f64 = 4.0;
+
 /// What the choice knows of a target.
 pub(in crate::kernels) struct Machine {
     pub(super) target: Target,
@@ -19,7 +22,7 @@ pub(in crate::kernels) struct Machine {
     pub l2_latency: f64,
     /// Cycles until what the whole device sees is answered: by that cache, or behind all of them where dies have their own.
     pub device_latency: f64,
-    /// Bytes per cycle that LDS gives a SIMD.
+    /// Bytes per cycle that LDS gives a SIMD that reads.
     pub lds: f64,
     /// Bytes per cycle from memory.
     pub memory: f64,
@@ -43,6 +46,8 @@ pub(in crate::kernels) struct Machine {
     /// Cycles until memory answers, and until what nobody has touched comes from it.
     pub dram: f64,
     pub latency: f64,
+    /// Cycles until the first workgroups have their arguments, which come by a scalar load, and their first elements.
+    pub(super) begins: f64,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,
     pub ends: f64,
@@ -68,7 +73,7 @@ impl Machine {
                 l2: c.l2_bytes_clk * c.l2_share,
                 l2_latency: c.l2_hit,
                 device_latency: if c.dies > 1.0 { c.mall_hit.max(c.l2_hit) } else { c.l2_hit },
-                lds: c.lds_bytes_clk / simds,
+                lds: c.lds_banks * LDS_BANK / simds,
                 memory: c.dram_bytes_clk(),
                 one_cache: c.dies <= 1.0,
                 dies: c.dies as u32,
@@ -82,6 +87,7 @@ impl Machine {
                 launch: c.launch_us * c.boost_mhz,
                 dram: c.dram,
                 latency: c.vmem_cold + c.dram,
+                begins: c.smem_cold + c.dram,
                 ends: 1000.0 + c.vmem_cold + c.dram,
             },
             None => {
@@ -105,6 +111,7 @@ impl Machine {
                     launch: 8000.0,
                     dram: 300.0,
                     latency: 1500.0,
+                    begins: 1500.0,
                     ends: 2500.0,
                 }
             }
