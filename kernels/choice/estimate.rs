@@ -48,6 +48,11 @@ const ON_THE_WAY: f64 = 28.0;
 const READING: f64 = 1.14;
 const ADDING_SHARES: f64 = 0.6;
 
+/// Among dies what a workgroup leaves has to be where all of them see it before it counts, and its counting is answered from there: so many of these
+/// latencies. Waves that share the depth have added their own sums before that. Fitted.
+const SEEN_AMONG_DIES: f64 = 1.75;
+const LEFT_BY_SLICES: f64 = 300.0;
+
 /// Registers of a workitem that adds parts, beside its sums and what is on its way (fitted); and what is on its way at least, as sums of the
 /// largest tiles leave room for no more: a load's four.
 const BESIDE_SUMS: u32 = 24;
@@ -75,7 +80,7 @@ const MOST_ROWS: u32 = 64;
 /// plain multiply-adds and of narrow elements by matrix instructions, of multiply-adds that are issued in pairs, and of narrow elements where dies
 /// have a cache each. Fitted.
 const DIVIDED: f64 = 0.97;
-const DIVIDED_IN_PAIRS: f64 = 1.005;
+const DIVIDED_IN_PAIRS: f64 = 1.011;
 const DIVIDED_AMONG_DIES: f64 = 0.95;
 
 /// Of what workgroups of the last round lose by being few, plain multiply-adds see so much: the others have drifted apart. Fitted.
@@ -238,7 +243,7 @@ impl Machine {
             if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
             }
-            clocks += adding.0;
+            clocks += adding.0 + self.counted(tile);
             // Those of a compute unit end at different times.
             let ending = results as f64 / (f64::from(self.target.cus()) * slots);
             clocks += ending.max(1.0) * self.expressed(e, round);
@@ -257,6 +262,12 @@ impl Machine {
             clocks,
             Split { count: count as u32, chunk: own as u32 * tile.k, grouped: adding.1, band, shares: None, in_flight },
         )
+    }
+
+    /// Cycles that a workgroup which leaves a part and counts that takes longer than one that stores results.
+    fn counted(&self, tile: &Tile) -> f64 {
+        let seen = if self.one_cache { 0.0 } else { SEEN_AMONG_DIES * self.device_latency };
+        seen + if matches!(tile.form, Form::Sliced(_)) { LEFT_BY_SLICES } else { 0.0 }
     }
 
     /// Cycles in which so many parts of each of a number of results are added with so many dwords of a workitem on their way, and how many make

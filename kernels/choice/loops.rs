@@ -2,7 +2,8 @@
 //!
 //! Loops that run alike have constants of their own: what a wave that is alone waits for, and what is hidden where several are, depends on
 //! whether loads come in the round that they are for, and on what runs beside products. They are fitted to what the cycle model says of 1,350
-//! products, 16 to 18 candidates of each, of f32, f16 and i8 on nine targets. (`bench gemm --search` prints how far both are apart.)
+//! products, 16 to 18 candidates of each, of f32, f16 and i8 on nine targets, those of narrow elements by matrix instructions once more to 530 of
+//! these: to which candidate is the best one, and to the clocks of those that are about as good. (`bench gemm --search` prints how far both are apart.)
 
 use super::{Machine, has_matrix_shadow};
 use crate::kernels::rounds::is_narrow;
@@ -78,12 +79,12 @@ impl Costs {
             Form::Few(_) => Costs { result: 5.4, ..spread },
             // Their waves begin with all that they load at a time.
             Form::Sliced(_) if slow => {
-                let waits = Costs { round: 270.0, first: 0.43, seen: 0.51, ..spread };
-                Costs { around: 66.0, result: 12.6, edges: -77.0, load: 0.58, ..waits }
+                let waits = Costs { round: 316.0, first: 0.47, seen: 0.51, ..spread };
+                Costs { around: 58.0, result: 14.9, edges: -157.0, load: 0.58, ..waits }
             }
             Form::Sliced(_) => {
                 let waits = Costs { round: 240.0, first: 0.84, seen: 0.0, ..spread };
-                Costs { around: 394.0, result: 10.6, edges: -378.0, filling: 0.3, ..waits }
+                Costs { around: 406.0, result: 10.6, edges: -346.0, filling: 0.78, ..waits }
             }
             Form::Winograd { .. } => plain,
             // Products of f64 are long: what is besides is hidden.
@@ -99,23 +100,23 @@ impl Costs {
             }
             // Matrix instructions wait in a queue, beside which others run.
             Form::Matrix(f) if f.op.shape.layout == Layout::Wmma12 => {
-                let waits = Costs { round: 325.0, first: 0.1, seen: 0.1, ..plain };
-                Costs { around: 0.0, result: 6.1, edges: 731.0, filling: 0.97, load: 0.58, ..waits }
+                let waits = Costs { round: 285.0, first: 0.1, seen: 0.12, ..plain };
+                Costs { around: 0.0, result: 5.6, edges: 823.0, filling: 0.97, load: 0.3, ..waits }
             }
             Form::Matrix(_) if !is_narrow(tile) => {
                 let waits = Costs { round: 385.0, seen: 0.6, seen_full: 0.0, ..plain };
                 Costs { around: 69.0, result: 2.5, edges: -170.0, filling: 0.7, ..waits }
             }
             Form::Matrix(_) if is_spread => {
-                let waits = Costs { round: 335.0, first: 0.32, queued: Some(5.0), seen_full: 0.02, ..spread };
+                let waits = Costs { round: 375.0, first: 0.32, queued: Some(5.0), seen_full: 0.02, ..spread };
                 let around = Costs { around: 12.0, result: 8.8, meeting: 8.5, ..waits };
-                Costs { edges: 244.0, filling: 0.34, load: 0.68, ..around }
+                Costs { edges: 276.0, filling: 0.34, load: 0.68, ..around }
             }
             // Who gathers.
             Form::Matrix(_) if has_matrix_shadow(machine.target) => Costs { first: 0.0, ..plain },
             Form::Matrix(_) => {
-                let waits = Costs { round: 12.0, first: 0.15, seen: 0.26, seen_full: 0.01, ..plain };
-                Costs { around: 0.0, result: 6.2, edges: 1237.0, filling: 0.0, meeting: 27.0, ..waits }
+                let waits = Costs { round: 52.0, first: 0.09, seen: 0.13, seen_full: 0.01, ..plain };
+                Costs { around: 0.0, result: 6.2, edges: 1200.0, filling: 0.5, meeting: 27.0, ..waits }
             }
         }
     }
