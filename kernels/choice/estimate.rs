@@ -126,7 +126,7 @@ impl Machine {
         let info = self.target.info();
         let k = f64::from(tile.k);
         // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
-        let costs = Costs::of(self, tile, round.spread);
+        let costs = Costs::of(self, tile, (round.spread, e.gathered.is_some()));
         // Whole wavefronts along n gather.
         let lanes = f64::from(info.wave_size);
         let kind = Gathering::of(self, tile);

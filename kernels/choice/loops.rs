@@ -55,8 +55,8 @@ pub(in crate::kernels) fn is_slow(target: Target) -> bool {
 }
 
 impl Costs {
-    /// Of a tile's loop, whose moves may be spread among the products.
-    pub fn of(machine: &Machine, tile: &Tile, is_spread: bool) -> Costs {
+    /// Of a tile's loop, whose moves may be spread among the products, and which may gather.
+    pub fn of(machine: &Machine, tile: &Tile, (is_spread, gathers): (bool, bool)) -> Costs {
         let slow = machine.issue > 1.0;
         let plain = Costs {
             round: 165.0,
@@ -99,6 +99,10 @@ impl Costs {
                 Costs { around: 10.0, result: 5.0, edges: 130.0, filling: 0.5, ..waits }
             }
             // Matrix instructions wait in a queue, beside which others run.
+            Form::Matrix(f) if gathers && f.op.shape.layout == Layout::Wmma12 => {
+                let waits = Costs { round: 250.0, first: 0.25, seen: 0.13, ..plain };
+                Costs { around: 266.0, result: 7.8, edges: -281.0, filling: 0.95, ..waits }
+            }
             Form::Matrix(f) if f.op.shape.layout == Layout::Wmma12 => {
                 let waits = Costs { round: 285.0, first: 0.1, seen: 0.12, ..plain };
                 Costs { around: 0.0, result: 5.6, edges: 823.0, filling: 0.97, load: 0.3, ..waits }
@@ -114,6 +118,10 @@ impl Costs {
             }
             // Who gathers.
             Form::Matrix(_) if has_matrix_shadow(machine.target) => Costs { first: 0.0, ..plain },
+            Form::Matrix(_) if gathers => {
+                let waits = Costs { round: 5.0, first: 0.0, seen: 0.36, seen_full: 0.01, ..plain };
+                Costs { around: 154.0, result: 5.4, edges: 761.0, ..waits }
+            }
             Form::Matrix(_) => {
                 let waits = Costs { round: 52.0, first: 0.09, seen: 0.13, seen_full: 0.01, ..plain };
                 Costs { around: 0.0, result: 6.2, edges: 1200.0, filling: 0.5, meeting: 27.0, ..waits }
