@@ -523,7 +523,7 @@ fn tiles_that_fill_a_device() {
     let (plain, turned, both, left) = ([false, false], [false, true], [true, true], [true, false]);
     for (target, rows, turned, dtype, depth) in [
         ("gfx908", 192, plain, DType::F16, 131),
-        ("gfx90a", 256, turned, DType::BF16, 72),
+        ("gfx90a", 256, turned, DType::BF16, 200),
         ("gfx942", 224, plain, DType::F16, 72),
         ("gfx942", 224, turned, DType::BF16, 131),
         ("gfx942", 224, left, DType::F16, 130),
