@@ -26,8 +26,10 @@ use barewave_timing::gemm::{Loops, together};
 /// on three.
 const ANSWER: f64 = 1.32;
 
-/// Limits that are about as long delay each other: the power by which they are put together. Fitted.
+/// Limits that are about as long delay each other: the power by which they are put together, and that for dot products, where many workgroups run
+/// at once. Fitted.
 const LIMITS: f64 = 12.0;
+const LIMITS_OF_DOT_PRODUCTS: f64 = 4.0;
 
 /// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
 const EDGES: f64 = 107.0;
@@ -94,6 +96,11 @@ const NOTICED: f64 = 0.84;
 
 /// The same where a compute unit has one workgroup, whose operands go straight to LDS: nobody multiplies while it takes its results there.
 const NOTICED_BY_ONE: f64 = 0.89;
+
+/// The power by which limits of a tile are put together.
+fn limits(tile: &Tile) -> f64 {
+    if matches!(tile.form, Form::Vector { dot: Some(_), .. }) { LIMITS_OF_DOT_PRODUCTS } else { LIMITS }
+}
 
 /// How quickly workgroups go through their rounds.
 struct Pace {
@@ -238,7 +245,7 @@ impl Machine {
         let l2 = (groups * own as f64 * pace.loaded + stored) / self.l2;
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let adding = self.adding((tile, round), [results, count], in_flight);
-        let mut clocks = together([compute, memory + edges, l2 + edges, begun + edges], LIMITS);
+        let mut clocks = together([compute, memory + edges, l2 + edges, begun + edges], limits(tile));
         if count > 1 {
             if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
@@ -464,7 +471,7 @@ impl Machine {
             Form::Vector { dot: None, .. } if in_pairs(self.target, tile.types.accumulate) => DIVIDED_IN_PAIRS,
             _ => DIVIDED,
         };
-        let clocks = together([loops.in_rounds(1.0) * worth, memory + edges, l2 + edges], LIMITS);
+        let clocks = together([loops.in_rounds(1.0) * worth, memory + edges, l2 + edges], limits(tile));
         // Both ends of a share are left, and a tile is put together, one part behind the other.
         let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
         let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
