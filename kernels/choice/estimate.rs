@@ -26,10 +26,11 @@ use barewave_timing::gemm::{Loops, together};
 /// on three.
 const ANSWER: f64 = 1.32;
 
-/// Limits that are about as long delay each other: the power by which they are put together, and that for dot products, where many workgroups run
-/// at once. Fitted.
-const LIMITS: f64 = 12.0;
+/// Limits that are about as long delay each other: the power by which they are put together, that of dot products, and that of narrow elements by
+/// matrix instructions, which run while others wait. Fitted.
+const LIMITS: f64 = 5.0;
 const LIMITS_OF_DOT_PRODUCTS: f64 = 4.0;
+const LIMITS_OF_NARROW: f64 = 12.0;
 
 /// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
 const EDGES: f64 = 107.0;
@@ -99,7 +100,11 @@ const NOTICED_BY_ONE: f64 = 0.89;
 
 /// The power by which limits of a tile are put together.
 fn limits(tile: &Tile) -> f64 {
-    if matches!(tile.form, Form::Vector { dot: Some(_), .. }) { LIMITS_OF_DOT_PRODUCTS } else { LIMITS }
+    match tile.form {
+        Form::Vector { dot: Some(_), .. } => LIMITS_OF_DOT_PRODUCTS,
+        _ if is_narrow(tile) => LIMITS_OF_NARROW,
+        _ => LIMITS,
+    }
 }
 
 /// How quickly workgroups go through their rounds.
@@ -162,6 +167,7 @@ impl Machine {
             Some(power) => together([most, least], power),
             None => most + least * costs.seen,
         };
+        let once = e.m <= tile.m as usize || e.n <= tile.n as usize;
         let work = both / beside + f64::from(round.meetings) * costs.meeting + round.bare;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side, as many as it holds: what is busiest is a SIMD of them.
@@ -178,7 +184,8 @@ impl Machine {
             busy: (full / beside).max(given * slots / self.l1),
             alone: alone(self.l2_latency),
             first: alone(self.l2_latency + way),
-            apart: alone(self.device_latency),
+            // What one row or column of tiles reads comes from memory; what others read, too, is in the cache that dies share.
+            apart: alone(if once && !self.one_cache { self.dram } else { self.device_latency }),
             around: (costs.around + costs.result * f64::from(round.own)) * self.issue * waves + round.behind,
             ends: costs.edges + LATENCIES * self.begins + costs.filling * moves / beside + costs.load * given / self.l1,
             slots,
