@@ -26,11 +26,30 @@ use barewave_timing::gemm::{Loops, together};
 /// on three.
 const ANSWER: f64 = 1.32;
 
-/// Limits that are about as long delay each other: the power by which they are put together, that of dot products, and that of narrow elements by
-/// matrix instructions, which run while others wait. Fitted.
-const LIMITS: f64 = 5.0;
-const LIMITS_OF_DOT_PRODUCTS: f64 = 4.0;
-const LIMITS_OF_NARROW: f64 = 12.0;
+/// What limits a product besides its compute units, and what parts of sums take. Fitted, apart for loops of narrow elements by matrix instructions,
+/// which run while others wait: to which candidate is the best one.
+#[derive(Default)]
+struct Limits {
+    /// Limits that are about as long delay each other: the power by which they are put together.
+    power: f64,
+    /// What L2 gives over what kernels that stream get.
+    from_l2: f64,
+    /// Bytes of parts of sums that go to memory over their size: those that L2 still has do not, where it is one; several dies write all of them
+    /// and read them again from behind it.
+    parts_moved: f64,
+    /// Of equal shares, whose workgroups end at different times, the part of what adding takes which is behind everything else.
+    adding_shares: f64,
+    /// Cycles that a workgroup which leaves a part and counts that takes longer than one that stores results: what it leaves has to be where all dies
+    /// see it, and its counting is answered from there.
+    counting: f64,
+    /// Cycles until the first workgroups have their arguments and their first elements, of which a share is noticed.
+    begins: f64,
+    /// Cycles until what no other workgroup of a die reads meanwhile is there.
+    apart: f64,
+}
+
+/// See [`Limits::counting`]: latencies of the device.
+const SEEN_AMONG_DIES: f64 = 1.75;
 
 /// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
 const EDGES: f64 = 107.0;
@@ -39,22 +58,13 @@ const LATENCIES: f64 = 0.6;
 /// Rounds of a rest behind its first one, at most.
 const FEW_FURTHER: u32 = 3;
 
-/// Bytes of parts of sums that go to memory over their size: they are written, and next to all are read from a cache. Fitted.
-const PARTS_MOVED: f64 = 1.1;
-
 /// Of workgroups that add parts: edges of theirs; what a second level of adding is charged beside them, up to what one level takes; and bytes a
 /// cycle that are on their way to a wave, up to the first level's rate. Of equal shares, whose workgroups end at different times, what reading
-/// takes over that rate, and the part of it all which is behind everything else. Fitted.
+/// takes over that rate. Fitted.
 const ADDING: f64 = 0.78;
 const ANOTHER_LEVEL: f64 = 3000.0;
 const ON_THE_WAY: f64 = 28.0;
 const READING: f64 = 1.14;
-const ADDING_SHARES: f64 = 0.6;
-
-/// Among dies what a workgroup leaves has to be where all of them see it before it counts, and its counting is answered from there: so many of these
-/// latencies. Waves that share the depth have added their own sums before that. Fitted.
-const SEEN_AMONG_DIES: f64 = 1.75;
-const LEFT_BY_SLICES: f64 = 300.0;
 
 /// Registers of a workitem that adds parts, beside its sums and what is on its way (fitted); and what is on its way at least, as sums of the
 /// largest tiles leave room for no more: a load's four.
@@ -98,15 +108,6 @@ const NOTICED: f64 = 0.84;
 /// The same where a compute unit has one workgroup, whose operands go straight to LDS: nobody multiplies while it takes its results there.
 const NOTICED_BY_ONE: f64 = 0.89;
 
-/// The power by which limits of a tile are put together.
-fn limits(tile: &Tile) -> f64 {
-    match tile.form {
-        Form::Vector { dot: Some(_), .. } => LIMITS_OF_DOT_PRODUCTS,
-        _ if is_narrow(tile) => LIMITS_OF_NARROW,
-        _ => LIMITS,
-    }
-}
-
 /// How quickly workgroups go through their rounds.
 struct Pace {
     /// Cycles of a round that keep a compute unit busy, and of one of a workgroup that is alone; and of what is before and behind the loop.
@@ -133,6 +134,22 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Machine {
+    /// What limits a product with a tile.
+    fn limits(&self, e: &Extents, tile: &Tile) -> Limits {
+        let of_a_die = if self.one_cache { self.l2_latency } else { self.dram };
+        if !is_narrow(tile) {
+            let parts_moved = if self.one_cache { 0.8 } else { 1.33 };
+            let parts = Limits { parts_moved, adding_shares: 0.4, counting: 0.0, ..Limits::default() };
+            return Limits { power: 4.0, from_l2: 1.12, begins: self.latency, apart: of_a_die, ..parts };
+        }
+        let counting = if self.one_cache { 0.0 } else { SEEN_AMONG_DIES * self.device_latency };
+        let parts = Limits { parts_moved: 1.1, adding_shares: 0.6, counting, ..Limits::default() };
+        // What one row or column of tiles reads comes from memory; what others read, too, is in the cache that dies share.
+        let once = e.m <= tile.m as usize || e.n <= tile.n as usize;
+        let apart = if once { of_a_die } else { self.device_latency };
+        Limits { power: 12.0, from_l2: 1.0, begins: self.begins, apart, ..parts }
+    }
+
     /// How quickly workgroups go through their rounds.
     fn pace(&self, e: &Extents, (tile, round): (&Tile, &Round)) -> Pace {
         let info = self.target.info();
@@ -167,7 +184,7 @@ impl Machine {
             Some(power) => together([most, least], power),
             None => most + least * costs.seen,
         };
-        let once = e.m <= tile.m as usize || e.n <= tile.n as usize;
+        let limits = self.limits(e, tile);
         let work = both / beside + f64::from(round.meetings) * costs.meeting + round.bare;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side, as many as it holds: what is busiest is a SIMD of them.
@@ -184,10 +201,12 @@ impl Machine {
             busy: (full / beside).max(given * slots / self.l1),
             alone: alone(self.l2_latency),
             first: alone(self.l2_latency + way),
-            // What one row or column of tiles reads comes from memory; what others read, too, is in the cache that dies share.
-            apart: alone(if once && !self.one_cache { self.dram } else { self.device_latency }),
+            apart: alone(limits.apart),
             around: (costs.around + costs.result * f64::from(round.own)) * self.issue * waves + round.behind,
-            ends: costs.edges + LATENCIES * self.begins + costs.filling * moves / beside + costs.load * given / self.l1,
+            ends: costs.edges
+                + LATENCIES * limits.begins
+                + costs.filling * moves / beside
+                + costs.load * given / self.l1,
             slots,
             loaded,
             last: if matches!(tile.form, Form::Sliced(_) | Form::Few(_)) {
@@ -239,9 +258,10 @@ impl Machine {
             around: pace.around + lines + if count > 1 { 0.0 } else { self.expressed(e, round) },
             ends: (pace.ends - pace.last).max(0.0) + rest,
         };
+        let limits = self.limits(e, tile);
         let parts_bytes = if count > 1 { groups * left(e, tile) } else { 0.0 };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
-        let written = result + PARTS_MOVED * parts_bytes;
+        let written = result + limits.parts_moved * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
         let written = written * (1.0 - stay);
         let compute = loops.in_rounds(if matches!(tile.form, Form::Vector { .. }) { DRIFTED } else { 1.0 });
@@ -249,15 +269,15 @@ impl Machine {
         let (read, band) = self.read(e, (tile, self.resident(round)), count, unnoticed);
         let memory = (read + written) / self.memory;
         let stored = result.max(self.stored_apart(e, tile)) + parts_bytes;
-        let l2 = (groups * own as f64 * pace.loaded + stored) / self.l2;
+        let l2 = (groups * own as f64 * pace.loaded + stored) / (self.l2 * limits.from_l2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let adding = self.adding((tile, round), [results, count], in_flight);
-        let mut clocks = together([compute, memory + edges, l2 + edges, begun + edges], limits(tile));
+        let mut clocks = together([compute, memory + edges, l2 + edges, begun + edges], limits.power);
         if count > 1 {
             if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
             }
-            clocks += adding.0 + self.counted(tile);
+            clocks += adding.0 + limits.counting;
             // Those of a compute unit end at different times.
             let ending = results as f64 / (f64::from(self.target.cus()) * slots);
             clocks += ending.max(1.0) * self.expressed(e, round);
@@ -276,12 +296,6 @@ impl Machine {
             clocks,
             Split { count: count as u32, chunk: own as u32 * tile.k, grouped: adding.1, band, shares: None, in_flight },
         )
-    }
-
-    /// Cycles that a workgroup which leaves a part and counts that takes longer than one that stores results.
-    fn counted(&self, tile: &Tile) -> f64 {
-        let seen = if self.one_cache { 0.0 } else { SEEN_AMONG_DIES * self.device_latency };
-        seen + if matches!(tile.form, Form::Sliced(_)) { LEFT_BY_SLICES } else { 0.0 }
     }
 
     /// Cycles in which so many parts of each of a number of results are added with so many dwords of a workitem on their way, and how many make
@@ -441,7 +455,10 @@ impl Machine {
         let late = f64::from(late.min(shares.units() - late)) / f64::from(shares.units());
         let read = if self.one_cache { self.read_again((once, once * late), read) } else { once };
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
-        let parts_bytes = f64::from(shares.parts()) * left(e, tile);
+        let limits = self.limits(e, tile);
+        // Of what is fitted apart each share leaves a part at both ends.
+        let (parts, read_again) = if is_narrow(tile) { (shares.parts(), 1.0) } else { (2 * groups, 0.0) };
+        let parts_bytes = f64::from(parts) * left(e, tile);
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
             return None;
         }
@@ -465,26 +482,26 @@ impl Machine {
             ends: pace.ends * visits + seen,
         };
         let result = (e.batches * e.m * e.n * e.stored) as f64;
-        let written = result + PARTS_MOVED * parts_bytes;
+        let written = result + limits.parts_moved * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
         let read = if read <= loops.in_rounds(1.0) * self.memory * UNNOTICED - written { once } else { read };
         let memory = (read + written * (1.0 - stay)) / self.memory;
         // Parts are written, and read while others multiply.
-        let stored = result.max(self.stored_apart(e, tile)) + 2.0 * parts_bytes;
-        let l2 = (f64::from(tiles * rounds) * pace.loaded + stored) / self.l2;
+        let stored = result.max(self.stored_apart(e, tile)) + (1.0 + read_again) * parts_bytes;
+        let l2 = (f64::from(tiles * rounds) * pace.loaded + stored) / (self.l2 * limits.from_l2);
         let worth = match tile.form {
             Form::Matrix(_) if !is_narrow(tile) => 1.0,
             Form::Matrix(_) if !self.one_cache => DIVIDED_AMONG_DIES,
             Form::Vector { dot: None, .. } if in_pairs(self.target, tile.types.accumulate) => DIVIDED_IN_PAIRS,
             _ => DIVIDED,
         };
-        let clocks = together([loops.in_rounds(1.0) * worth, memory + edges, l2 + edges], limits(tile));
+        let clocks = together([loops.in_rounds(1.0) * worth, memory + edges, l2 + edges], limits.power);
         // Both ends of a share are left, and a tile is put together, one part behind the other.
         let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
         let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
         let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
         // Of a compute unit's workgroups few put a tile together at a time.
-        let adding = ADDING_SHARES * adding + (1.0 + f64::from(shares.whole())) * self.expressed(e, round);
+        let adding = limits.adding_shares * adding + (1.0 + f64::from(shares.whole())) * self.expressed(e, round);
         let split = Split {
             count: 1,
             chunk: rounds * tile.k,

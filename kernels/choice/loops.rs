@@ -68,7 +68,7 @@ impl Costs {
             meeting: MEETING_IN_TURN * machine.issue,
             around: 180.0,
             result: 1.8,
-            edges: if slow { 107.0 } else { -200.0 },
+            edges: 107.0,
             filling: 0.0,
             load: 0.0,
             each_round: 0.0,
@@ -76,16 +76,7 @@ impl Costs {
         };
         let spread = Costs { seen: 0.13, seen_full: 0.0, reads: 1.0, meeting: MEETING, ..plain };
         match tile.form {
-            Form::Few(_) => Costs { result: 5.4, ..spread },
-            // Their waves begin with all that they load at a time.
-            Form::Sliced(_) if slow => {
-                let waits = Costs { round: 316.0, first: 0.47, seen: 0.51, ..spread };
-                Costs { around: 58.0, result: 14.9, edges: -157.0, load: 0.58, ..waits }
-            }
-            Form::Sliced(_) => {
-                let waits = Costs { round: 240.0, first: 0.84, seen: 0.0, ..spread };
-                Costs { around: 406.0, result: 10.6, edges: -346.0, filling: 0.78, ..waits }
-            }
+            Form::Sliced(_) | Form::Few(_) => Costs { result: 5.4, ..spread },
             Form::Winograd { .. } => plain,
             // Products of f64 are long: what is besides is hidden.
             Form::Vector { .. } | Form::Matrix(_) if tile.types.bytes() > 4 => plain,
@@ -96,7 +87,7 @@ impl Costs {
             }
             Form::Vector { .. } => {
                 let waits = Costs { round: 365.0, seen: 0.79, seen_full: 0.08, ..plain };
-                Costs { around: 10.0, result: 5.0, edges: 130.0, filling: 0.5, ..waits }
+                Costs { around: 10.0, result: 5.0, edges: 400.0, filling: 0.5, ..waits }
             }
             // Matrix instructions wait in a queue, beside which others run.
             Form::Matrix(f) if gathers && f.op.shape.layout == Layout::Wmma12 => {
@@ -117,7 +108,9 @@ impl Costs {
                 Costs { edges: 276.0, filling: 0.34, load: 0.68, ..around }
             }
             // Who gathers.
-            Form::Matrix(_) if has_matrix_shadow(machine.target) => Costs { first: 0.0, ..plain },
+            Form::Matrix(_) if has_matrix_shadow(machine.target) => {
+                Costs { first: 0.0, edges: if slow { 107.0 } else { -200.0 }, ..plain }
+            }
             Form::Matrix(_) if gathers => {
                 let waits = Costs { round: 5.0, first: 0.0, seen: 0.36, seen_full: 0.01, ..plain };
                 Costs { around: 154.0, result: 5.4, edges: 761.0, ..waits }
