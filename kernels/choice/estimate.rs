@@ -26,8 +26,8 @@ use barewave_timing::gemm::{Loops, together};
 /// on three.
 const ANSWER: f64 = 1.32;
 
-/// What limits a product besides its compute units, and what parts of sums take. Fitted, apart for loops of narrow elements by matrix instructions,
-/// which run while others wait: to which candidate is the best one.
+/// What limits a product besides its compute units, and what parts of sums take. Fitted, apart for loops of narrow elements by matrix instructions
+/// beside which others run: to which candidate is the best one.
 #[derive(Default)]
 struct Limits {
     /// Limits that are about as long delay each other: the power by which they are put together.
@@ -137,7 +137,8 @@ impl Machine {
     /// What limits a product with a tile.
     fn limits(&self, e: &Extents, tile: &Tile) -> Limits {
         let of_a_die = if self.one_cache { self.l2_latency } else { self.dram };
-        if !is_narrow(tile) {
+        let waits = |f: &MatrixForm| !has_matrix_shadow(self.target) && f.op.shape.layout != Layout::Wmma12;
+        if !is_narrow(tile) || matches!(&tile.form, Form::Matrix(f) if waits(f)) {
             let parts_moved = if self.one_cache { 0.8 } else { 1.33 };
             let parts = Limits { parts_moved, adding_shares: 0.4, counting: 0.0, ..Limits::default() };
             return Limits { power: 4.0, from_l2: 1.12, begins: self.latency, apart: of_a_die, ..parts };

@@ -111,13 +111,9 @@ impl Costs {
             Form::Matrix(_) if has_matrix_shadow(machine.target) => {
                 Costs { first: 0.0, edges: if slow { 107.0 } else { -200.0 }, ..plain }
             }
-            Form::Matrix(_) if gathers => {
-                let waits = Costs { round: 5.0, first: 0.0, seen: 0.36, seen_full: 0.01, ..plain };
-                Costs { around: 154.0, result: 5.4, edges: 761.0, ..waits }
-            }
             Form::Matrix(_) => {
-                let waits = Costs { round: 52.0, first: 0.09, seen: 0.13, seen_full: 0.01, ..plain };
-                Costs { around: 0.0, result: 6.2, edges: 1200.0, filling: 0.5, meeting: 27.0, ..waits }
+                let waits = Costs { round: 5.0, first: 0.0, seen: 0.36, seen_full: 0.01, ..plain };
+                Costs { around: 154.0, result: 5.4, edges: 1070.0, ..waits }
             }
         }
     }
