@@ -2,6 +2,7 @@
 
 use crate::graph::view::View;
 use crate::mir::{Builder, Opnd, Part};
+use std::ops::Range;
 
 /// A byte offset: a part in a register and a constant part.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +105,24 @@ pub(super) fn offset_of_dims(
         Some(r) if negative && imm != 0 => Offset { reg: Some(b.add(r, imm)), imm: 0 },
         reg => Offset { reg, imm },
     }
+}
+
+/// Byte offset of element `index` of the dimensions `dims` of `view`, with the view's own offset where that is wanted.
+pub(super) fn part_offset(
+    b: &mut Builder,
+    view: &View,
+    size: usize,
+    dims: Range<usize>,
+    index: Part,
+    constant: bool,
+) -> Offset {
+    let coords = coordinates(b, index, &view.dims[dims.clone()]);
+    let part = View {
+        offset: if constant { view.offset } else { 0 },
+        dims: view.dims[dims.clone()].to_vec(),
+        strides: view.strides[dims].to_vec(),
+    };
+    offset(b, &part, size, &coords)
 }
 
 /// Sum of two offsets.

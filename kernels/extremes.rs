@@ -1,10 +1,10 @@
 //! The smallest and the largest element of a tensor, and what is made of both: workgroups find those of [pieces](super::joint), and the last one to come
 //! those of all.
 
+use super::address::part_offset;
 use super::error::Res;
 use super::float::Float;
 use super::joint::{LEAST, Pieces};
-use super::lines::part_offset;
 use super::values::Value;
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::graph::fused::Extremes;
@@ -46,7 +46,7 @@ pub(super) fn lower(cx: &Cx, kind: &Extremes) -> Res<Vec<Kernel>> {
         let value = expr::eval(&mut w.b, result, &of, None)?;
         let element = w.b.scalar(i);
         epilogue::finish(&mut w, cx, value, |w, arg| {
-            let at = part_offset(w, cx.view(arg), cx.dtype(arg).size(), 0..1, element, true);
+            let at = part_offset(&mut w.b, cx.view(arg), cx.dtype(arg).size(), 0..1, element, true);
             Ok(if epilogue::has_ends(cx, arg) { lines.mask_result(w, at) } else { at })
         })?;
     }

@@ -15,11 +15,11 @@
 
 mod plan;
 
-use super::address::{self, Offset};
+use super::address::{self, Offset, part_offset};
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
-use super::lines::{Shape, part_offset};
+use super::lines::Shape;
 use super::published::Exchange;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Number, Writer, epilogue, expr, lanes};
@@ -394,7 +394,7 @@ impl Grouped {
         if let [stride] = lie.points.strides[..]
             && stride != 0
         {
-            let of_point = part_offset(w, &lie.points, size, 0..1, place.point, false);
+            let of_point = part_offset(&mut w.b, &lie.points, size, 0..1, place.point, false);
             base = address::add(&mut w.b, base, of_point);
         }
         let step = lie.step();
@@ -404,7 +404,7 @@ impl Grouped {
             let at = match step {
                 Some(0) => Offset { reg: None, imm: 0 },
                 Some(step) => Offset { reg: Some(w.b.mul(channel, (step * size as i64) as i32)), imm: 0 },
-                None => part_offset(w, &lie.channels, size, 0..2, channel, false),
+                None => part_offset(&mut w.b, &lie.channels, size, 0..2, channel, false),
             };
             let mut at = address::add(&mut w.b, base, at);
             // Steps from there do not lead back.
@@ -426,7 +426,7 @@ impl Grouped {
             [stride] => Offset { reg: None, imm: (i64::from(ahead) * stride * size as i64) as u32 },
             _ => {
                 let point = if ahead > 0 { w.b.add(place.point, ahead) } else { place.point };
-                part_offset(w, &a.lie.points, size, 0..a.lie.points.rank(), point, false)
+                part_offset(&mut w.b, &a.lie.points, size, 0..a.lie.points.rank(), point, false)
             }
         };
         let inside = match (place.inside[turn as usize], place.busy.filter(|_| !a.lie.goes_on())) {

@@ -22,7 +22,6 @@ use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, OpenLoop, Part, Pipeline, Type};
 use crate::tensor::DType;
 use barewave_isa::Target;
-use std::ops::Range;
 
 /// Workitems of a workgroup whose teams are smaller.
 pub(super) const WORKGROUP: u32 = 256;
@@ -713,7 +712,7 @@ impl Lines {
 
     /// How lines lie in an access whose dimensions from `outer` on are the line's.
     pub fn place(&self, w: &mut Writer, view: &View, size: usize, outer: usize) -> Place {
-        let base = part_offset(w, view, size, 0..outer, self.line, true);
+        let base = address::part_offset(&mut w.b, view, size, 0..outer, self.line, true);
         // Dimensions that this access walks as one.
         let (mut dims, mut strides) = (Vec::new(), Vec::new());
         for (&n, &stride) in view.dims[outer..].iter().zip(&view.strides[outer..]) {
@@ -738,7 +737,7 @@ impl Lines {
             }
             _ => {
                 let i = self.index(w, c, 0);
-                part_offset(w, &place.inner, place.size, 0..place.inner.rank(), i, false)
+                address::part_offset(&mut w.b, &place.inner, place.size, 0..place.inner.rank(), i, false)
             }
         };
         address::add(&mut w.b, place.base, at)
@@ -793,22 +792,4 @@ impl Lines {
             None => lanes::combine(w, self.team, values, merge),
         }
     }
-}
-
-/// Byte offset of element `index` of the dimensions `dims` of `view`.
-pub(super) fn part_offset(
-    w: &mut Writer,
-    view: &View,
-    size: usize,
-    dims: Range<usize>,
-    index: Part,
-    constant: bool,
-) -> Offset {
-    let coords = address::coordinates(&mut w.b, index, &view.dims[dims.clone()]);
-    let part = View {
-        offset: if constant { view.offset } else { 0 },
-        dims: view.dims[dims.clone()].to_vec(),
-        strides: view.strides[dims].to_vec(),
-    };
-    address::offset(&mut w.b, &part, size, &coords)
 }

@@ -1,11 +1,12 @@
 //! Reductions: every workitem of a line's team combines its elements, then the team what its members have found. Few long lines are cut in
 //! [pieces](super::joint).
 
+use super::address::part_offset;
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::joint::{self, Joint};
-use super::lines::{self, Chunk, Lines, Shape, Walked, part_offset};
+use super::lines::{self, Chunk, Lines, Shape, Walked};
 use super::staged::{Staged, Work};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
@@ -568,7 +569,7 @@ impl Reduction<'_> {
         let line = self.joint.as_ref().map_or(self.lines.line, |joint| joint.line);
         epilogue::finish(w, cx, value, |w, arg| {
             let view = cx.view(arg);
-            let at = part_offset(w, view, cx.dtype(arg).size(), 0..view.rank(), line, true);
+            let at = part_offset(&mut w.b, view, cx.dtype(arg).size(), 0..view.rank(), line, true);
             Ok(if epilogue::has_ends(cx, arg) { self.lines.mask_result(w, at) } else { at })
         })
     }

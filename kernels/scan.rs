@@ -6,6 +6,7 @@
 //! the waves of a workgroup in LDS, where every wave scans what all waves' chunks come to, one in each lane, for itself. Of columns a member
 //! takes neighbours of a column, and the team, which is spread over the workgroup, adds up in LDS once a round. Every order is fixed.
 
+use super::address;
 use super::choice::{KEPT, Machine};
 use super::error::{Reason, Res};
 use super::lines::{self, Chunk, Lines, Shape};
@@ -369,7 +370,7 @@ fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
         let mut carry = None;
         if scan.start {
             let (at, buf) = (
-                lines::part_offset(&mut w, cx.view(start), t.size(), 0..outer, lines.line, true),
+                address::part_offset(&mut w.b, cx.view(start), t.size(), 0..outer, lines.line, true),
                 w.buffer(cx, start)?,
             );
             carry = Some(values::load(&mut w.b, t, buf, at).whole(&mut w.b));

@@ -457,7 +457,7 @@ impl Machine {
         let read = if self.one_cache { self.read_again((once, once * late), read) } else { once };
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let limits = self.limits(e, tile);
-        // Of what is fitted apart each share leaves a part at both ends.
+        // Narrow elements' constants are fitted to parts as they are left and read, others' to one at both ends of each share.
         let (parts, read_again) = if is_narrow(tile) { (shares.parts(), 1.0) } else { (2 * groups, 0.0) };
         let parts_bytes = f64::from(parts) * left(e, tile);
         if parts_bytes >= crate::kernels::MAX_TENSOR_BYTES as f64 {
