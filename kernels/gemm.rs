@@ -21,12 +21,13 @@ use super::{Arg, Cx, Writer, expr, small, standardized, straight};
 use crate::graph::fused::StepKind;
 use crate::graph::view::View;
 use crate::mir::{
-    Builder, Dot, Gen, MInst, Opnd, PackedSums, Part, RegClass, Term, Type, dot_instruction, matrix_instruction, signed,
+    Builder, Dot, Gen, MInst, Opnd, PackedSums, Part, RegClass, Term, Type, dot_instruction, matrix_instruction,
+    paired_multiply_adds, signed,
 };
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
-use barewave_isa::{ModName, Mods, Target, op};
+use barewave_isa::{ModName, Mods, Op, Target, op};
 
 /// Bytes that the offset of an access to LDS reaches.
 const LDS_OFFSETS: u32 = 1 << 16;
@@ -289,10 +290,11 @@ pub(super) fn multiply_deep(
         }
     }
     let places = Places { read, layout, b_base: size_a, words };
-    let mut vector = |tm, tn, dot| {
+    let mut vector = |tm, tn, dot: Option<Dot>| {
         let place = tile.fragment();
         let packed = tile.packed().map(|by| Packed::new(b, by, (tm, tn)));
-        let by = Vector { tile, place, tm, tn, dot, packed, places };
+        let pair = paired_multiply_adds(b.target(), tile.types.accumulate).filter(|_| dot.is_none());
+        let by = Vector { tile, place, tm, tn, dot, pair, packed, places };
         Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, (depth, about))
     };
     match tile.form {
@@ -313,6 +315,8 @@ struct Vector<'a> {
     tm: u32,
     tn: u32,
     dot: Option<Dot>,
+    /// The instruction that is two multiply-adds.
+    pair: Option<Op>,
     packed: Option<Packed>,
     places: Places,
 }
@@ -361,6 +365,18 @@ impl Vector<'_> {
     fn chunks(&self, b: &mut Builder, own: u32) -> Vec<Part> {
         let count = self.tile.chunk(own);
         (0..own / count).map(|_| b.v((count * self.tile.cell() / 4) as u8)).collect()
+    }
+
+    /// Adds one product.
+    fn add(&self, b: &mut Builder, Product { sum, row, column }: Product) {
+        match self.dot {
+            Some(dot) => {
+                let mods = dot.signs.map_or_else(Mods::new, signed);
+                let srcs = [row.into(), column.into(), sum.into()];
+                b.push(MInst { mods, ..MInst::new(dot.op, &[sum.into()], &srcs) });
+            }
+            None => b.multiply_add_into(self.tile.types.accumulate, sum, row, column),
+        }
     }
 
     /// Reads elements that lie together.
@@ -417,25 +433,46 @@ impl Multiplier for Vector<'_> {
         }
         let words = self.tile.cell() / 4;
         let cell = |p: Part, i: u32| p.slice((i * words) as u8, words as u8);
+        let product = |(row, col): (u32, u32)| Product {
+            sum: one(sums[((row * self.tn + col) / cn) as usize], col % cn),
+            row: cell(fa[(row / cm) as usize], row % cm),
+            column: cell(fb[(col / cn) as usize], col % cn),
+        };
         // Two by two along the diagonals: neighbours have no register in common, and can be issued together.
         let (rows, cols) = (2.min(self.tm), 2.min(self.tn));
         let squares =
             (0..self.tm).step_by(rows as usize).flat_map(|r| (0..self.tn).step_by(cols as usize).map(move |c| (r, c)));
         for (r, c) in squares {
-            for (row, col) in (0..rows * cols).map(|i| (r + i % rows, c + (i + i / rows) % cols)) {
-                let a = cell(fa[(row / cm) as usize], row % cm);
-                let x = cell(fb[(col / cn) as usize], col % cn);
-                let sum = one(sums[((row * self.tn + col) / cn) as usize], col % cn);
-                match self.dot {
-                    Some(dot) => {
-                        let mods = dot.signs.map_or_else(Mods::new, signed);
-                        let srcs = [a.into(), x.into(), sum.into()];
-                        b.push(MInst { mods, ..MInst::new(dot.op, &[sum.into()], &srcs) });
+            let mut square = (0..rows * cols).map(|i| product((r + i % rows, c + (i + i / rows) % cols)));
+            while let Some(x) = square.next() {
+                let y = square.next();
+                match (self.pair, y) {
+                    (Some(pair), Some(y)) if x.goes_with(&y) => {
+                        let srcs = [x.row, x.column, y.row, y.column].map(Opnd::from);
+                        b.emit(pair, &[x.sum.into(), y.sum.into()], &srcs);
                     }
-                    None => b.multiply_add_into(ty, sum, a, x),
+                    _ => [Some(x), y].into_iter().flatten().for_each(|x| self.add(b, x)),
                 }
             }
         }
+    }
+}
+
+/// A row's element times a column's, and what it is added to.
+#[derive(Clone, Copy)]
+struct Product {
+    sum: Part,
+    row: Part,
+    column: Part,
+}
+
+impl Product {
+    /// Wherever their registers will be, those of both are in different banks: neighbours of a tuple, and an odd and an even dword of what
+    /// begins at even registers.
+    fn goes_with(&self, other: &Product) -> bool {
+        let neighbours = |x: Part, y: Part| x.reg == y.reg && x.first.abs_diff(y.first) == 1;
+        let parities = (self.sum.first ^ other.sum.first) & 1 == 1;
+        parities && neighbours(self.row, other.row) && neighbours(self.column, other.column)
     }
 }
 

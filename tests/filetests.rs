@@ -181,7 +181,7 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
             regalloc::remove_identities(&mut f);
             return Ok(format!("; {:?}\n{}", a.usage, body(&f)));
         }
-        "pair" => pair::pair(&mut f),
+        "pair" => pair::pair(&mut f).map_err(|e| err(&e))?,
         "waits" => {
             waits::waits(&mut f);
             nothing_missing(&f, Rule::Wait)?;

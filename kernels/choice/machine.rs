@@ -3,7 +3,7 @@
 use super::lines::{Lines, Side, rounds_kept};
 use super::{Extents, Round};
 use crate::kernels::tile::Tile;
-use crate::mir::Type;
+use crate::mir::{Type, paired_multiply_adds};
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
 
@@ -225,7 +225,7 @@ const PAIRED: f64 = 0.53;
 
 /// Multiply-adds of a type are issued in pairs.
 pub(super) fn in_pairs(target: Target, t: Type) -> bool {
-    t == Type::F32 && op::V_FMAC_F32.pairs_with(op::V_FMAC_F32, target)
+    paired_multiply_adds(target, t).is_some()
 }
 
 /// Cycles of a SIMD for a wave's multiply-add of a type.

@@ -151,6 +151,13 @@ pub fn dot_instruction(target: Target, factors: [Type; 2], sums: Type) -> Option
     known.iter().find(|x| fits(x.0, x.1) && target.has(x.2.op)).map(|x| x.2)
 }
 
+/// The instruction that is two multiply-adds of a type, each with a sum of its own; `None` where they are issued one by one.
+pub fn paired_multiply_adds(target: Target, ty: Type) -> Option<Op> {
+    static PAIR: OnceLock<Option<Op>> = OnceLock::new();
+    let pair = *PAIR.get_or_init(|| Op::dual(op::V_FMAC_F32, op::V_FMAC_F32));
+    pair.filter(|pair| ty == Type::F32 && target.info().wave_size == 32 && target.has(*pair))
+}
+
 /// Instructions that multiply pairs of f16 and sum them in f16, two sums in a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PackedSums {

@@ -28,7 +28,8 @@ pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
 pub use matrix::{
     Dot, PackedSums, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction,
-    matrix_modifiers, packed_sums, scaled_instruction, signed, sparse_instruction, sparse_modifiers,
+    matrix_modifiers, packed_sums, paired_multiply_adds, scaled_instruction, signed, sparse_instruction,
+    sparse_modifiers,
 };
 pub use note::{Note, Term};
 pub use space::{Lds, Memory, Space};

@@ -413,7 +413,12 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, Malfor
     };
     let (dsts, rest) = body.split_once(" = ").unwrap_or(("", body));
     let rest = rest.trim();
-    let (name, srcs) = rest.split_once(' ').unwrap_or((rest, ""));
+    // The name of a pair is those of its halves.
+    let from = rest.find(" :: ").map_or(0, |at| at + " :: ".len());
+    let (name, srcs) = match rest[from..].find(' ') {
+        Some(end) => (&rest[..from + end], &rest[from + end + 1..]),
+        None => (rest, ""),
+    };
     let code = match name.strip_prefix("g.") {
         Some(g) => Code::Gen(Generic::by_name(g)?),
         None => Code::Isa(Op::by_name(name).ok_or_else(|| Malformed::unknown("instruction", name))?),

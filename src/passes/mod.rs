@@ -67,6 +67,8 @@ pub enum CompileError {
     #[error(transparent)]
     Check(#[from] Box<check::CheckError>),
     #[error(transparent)]
+    Pair(#[from] pair::Inseparable),
+    #[error(transparent)]
     Emit(#[from] emit::EmitError),
     #[error("no compute unit can hold {kernel}: {why}")]
     Unheld { kernel: String, why: Unheld },
@@ -95,7 +97,7 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     pinned.check(&f, "regalloc")?;
     regalloc::remove_identities(&mut f);
     dump(&f, "regalloc");
-    timed!("pair", pair::pair(&mut f));
+    timed!("pair", pair::pair(&mut f))?;
     dump(&f, "pair");
     timed!("waits", waits::waits(&mut f));
     dump(&f, "waits");

@@ -6,6 +6,9 @@
 //! read together ([`barewave_isa::legal`]); operands of operations that allow it change places for that. In a block
 //! whose order is its author's only neighbours are paired.
 //!
+//! Authors of loops of many multiply-adds write pairs themselves, which passes then have half as many of. What registers these
+//! get they cannot know: a pair whose registers cannot be read together is taken apart, and its halves are seen as others are.
+//!
 //! It runs on physical registers, before waits are put in. Only waves of 32 lanes issue pairs.
 
 use super::emit::lower_inst;
@@ -17,13 +20,29 @@ use std::sync::OnceLock;
 /// How far behind an instruction its partner may stand.
 const WINDOW: usize = 6;
 
-/// Joins instructions into pairs.
-pub fn pair(f: &mut Function) {
+/// A pair that an author wrote, of which nothing can be made with the registers that it has got.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "kernel {kernel}, {block}: the halves of {inst} can neither be issued together, for the banks of their registers, nor one behind the other"
+)]
+pub struct Inseparable {
+    kernel: String,
+    block: String,
+    inst: String,
+}
+
+/// Joins instructions into pairs, and takes those apart that cannot be.
+pub fn pair(f: &mut Function) -> Result<(), Inseparable> {
     if !has_pairs(f.target) {
-        return;
+        return Ok(());
     }
     let target = f.target;
-    for block in &mut f.blocks {
+    for b in 0..f.blocks.len() {
+        separate(target, &mut f.blocks[b].insts).map_err(|inst| {
+            let inst = f.inst_text(&inst);
+            Inseparable { kernel: f.name.clone(), block: f.blocks[b].name.clone(), inst }
+        })?;
+        let block = &mut f.blocks[b];
         let window = if block.order == Order::Fixed { 1 } else { WINDOW };
         let insts = &mut block.insts;
         let touches: Vec<Touched> = insts.iter().map(|i| Touched::of(target, i)).collect();
@@ -40,6 +59,62 @@ pub fn pair(f: &mut Function) {
         let mut gone = gone.into_iter();
         insts.retain(|_| !gone.next().unwrap_or(false));
     }
+    Ok(())
+}
+
+/// Takes the pairs of a block apart whose registers cannot be read together; the first one with which that cannot be done.
+fn separate(target: Target, insts: &mut Vec<MInst>) -> Result<(), MInst> {
+    let stays = |i: &MInst| !i.op().is_some_and(Op::is_pair) || is_legal(target, i);
+    let Some(first) = insts.iter().position(|i| !stays(i)) else { return Ok(()) };
+    for inst in insts.split_off(first) {
+        if stays(&inst) {
+            insts.push(inst);
+            continue;
+        }
+        let Some([x, y]) = halves(target, &inst) else { return Err(inst) };
+        match joined(target, &x, &y) {
+            Some(both) => insts.push(both),
+            None => insts.extend([x, y]),
+        }
+    }
+    Ok(())
+}
+
+/// A pair's registers can be read together.
+fn is_legal(target: Target, both: &MInst) -> bool {
+    let register = |o: &Opnd| if let Opnd::P(r) = *o { Some(r) } else { None };
+    let vectors = || both.srcs.iter().all(|o| register(o).is_some_and(|r| r.first.file() == RegFile::Vgpr));
+    let quick = match (both.op(), &both.dsts[..], &both.srcs[..]) {
+        (Some(op), [Opnd::P(x), Opnd::P(y)], [a, b, c, d]) if own_sources(target, both) == Some(2) && vectors() => {
+            pairing(target, op, [*x, *y], [[a, b], [c, d]].map(|half| half.map(register)), true)
+        }
+        _ => Pairing::Perhaps,
+    };
+    let slowly = || lower_inst(both, |_| 0).is_some_and(|i| barewave_isa::legal(target, &i).is_ok());
+    quick == Pairing::Yes || quick == Pairing::Perhaps && slowly()
+}
+
+/// How many of a pair's sources are those of its first half.
+pub(super) fn own_sources(target: Target, both: &MInst) -> Option<usize> {
+    let (x, y) = both.op()?.dual_parts()?;
+    let [x, y] = [x, y].map(|half| target.op(half).map(|info| info.srcs.len()));
+    (x? + y? == both.srcs.len()).then_some(x?)
+}
+
+/// The halves of a pair, in an order in which they can follow each other: the second one does not read what the first one writes.
+fn halves(target: Target, both: &MInst) -> Option<[MInst; 2]> {
+    let (x, y) = both.op()?.dual_parts()?;
+    let own = own_sources(target, both).filter(|_| both.mods.is_empty())?;
+    let [dx, dy] = both.dsts[..] else { return None };
+    let half = |op: Op, d: Opnd, srcs: &[Opnd]| MInst {
+        stage: both.stage,
+        group: both.group,
+        note: both.note,
+        ..MInst::new(op, &[d], srcs)
+    };
+    let (x, y) = (half(x, dx, &both.srcs[..own]), half(y, dy, &both.srcs[own..]));
+    let (of_x, of_y) = (Touched::of(target, &x), Touched::of(target, &y));
+    if of_y.joins(&of_x) { Some([x, y]) } else { of_x.joins(&of_y).then_some([y, x]) }
 }
 
 /// Two instructions that would be a pair if only their registers lay in other banks.

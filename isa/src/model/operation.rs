@@ -28,9 +28,10 @@ impl Op {
         Op::by_name(&format!("{} :: {}", x.name(), y.name()))
     }
 
-    /// True when waves of a target's usual size issue two such operations together, where registers allow.
-    pub fn pairs_with(self, other: Op, target: Target) -> bool {
-        target.info().wave_size == 32 && Op::dual(self, other).is_some_and(|pair| target.has(pair))
+    /// It is a dual-issue pair.
+    #[inline]
+    pub fn is_pair(self) -> bool {
+        matches!(*self.action(), Action::Pair(..))
     }
 
     /// The halves of a dual-issue pair. `v_bitop2_b32` exists only as a half and has no number of its own.

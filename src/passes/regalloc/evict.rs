@@ -220,6 +220,7 @@ impl Evictor<'_> {
         // A single instruction's registers cannot be had for less.
         let cost = (touches.len() > 1).then(|| self.weights[head.block as usize] * touches.len() as u64);
         let temp = self.add(info.class, vec![Ranges::from_slice(&[(start, end)]); info.dwords as usize], cost).reg;
+        self.values[temp.0 as usize].align = self.values[of.0 as usize].align;
         self.segments.insert(temp, Segment { of, temp, touches });
         self.enqueue(temp.0);
     }

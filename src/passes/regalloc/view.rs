@@ -6,14 +6,15 @@
 //!
 //! * a tied operand is one value, live before and after its instruction;
 //! * a result that is written before all sources are read (early clobber) is live from the position of the reads on;
-//! * operands of instructions that could be issued as a pair want registers of different banks ([`Apart`]);
+//! * operands of instructions that could be issued as a pair want registers of different banks ([`Apart`]); tuples of which an author's
+//!   pair writes an even and an odd dword begin at even registers;
 //! * what the hardware has put somewhere is fixed, the sides of a copy want one place.
 
 use crate::mir::abi::preloaded;
 use crate::mir::liveness::{Liveness, Ranges, for_each_def, for_each_use};
 use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
 use crate::passes::pair;
-use barewave_isa::{Flags, Pipe, Reg, op};
+use barewave_isa::{Flags, Op, Pipe, Reg, op};
 
 /// Half-open range of positions.
 pub(super) type Range = (u32, u32);
@@ -174,7 +175,7 @@ fn hints(f: &Function, values: &mut [Value]) {
 const SOURCE_BANKS: u8 = 4;
 const RESULT_BANKS: u8 = 2;
 
-/// Wishes of neighbours that could be a pair: sources in the same place, and results, come from different banks.
+/// Wishes of pairs, and of neighbours that could be one: sources in the same place, and results, come from different banks.
 fn banks(f: &Function, values: &mut [Value]) {
     let vector = |o: &Opnd| match o {
         Opnd::V(p) if f.vreg(p.reg).class == RegClass::V && p.len == 1 => Some(*p),
@@ -188,7 +189,22 @@ fn banks(f: &Function, values: &mut [Value]) {
             values[b.reg.0 as usize].apart.push(Apart { dword: b.first, other: a, banks });
         }
     };
+    let mut even: Vec<VReg> = Vec::new();
     for block in &f.blocks {
+        for pair in block.insts.iter().filter(|i| i.op().is_some_and(Op::is_pair)) {
+            if let [x, y] = pair.dsts[..]
+                && let (Some(x), Some(y)) = (vector(&x), vector(&y))
+            {
+                match (x.first ^ y.first) & 1 {
+                    1 if x.reg != y.reg => even.extend([x.reg, y.reg]),
+                    _ => wish(Some(x), Some(y), RESULT_BANKS),
+                }
+            }
+            let own = pair::own_sources(f.target, pair).unwrap_or(0);
+            for (x, y) in pair.srcs[..own].iter().zip(&pair.srcs[own..]) {
+                wish(vector(x), vector(y), SOURCE_BANKS);
+            }
+        }
         let mut at = 0;
         while let [a, b, ..] = &block.insts[at..] {
             at += 1;
@@ -205,6 +221,10 @@ fn banks(f: &Function, values: &mut [Value]) {
                 wish(vector(x), vector(y), RESULT_BANKS);
             }
         }
+    }
+    for v in even {
+        let value = &mut values[v.0 as usize];
+        value.align = value.align.max(RESULT_BANKS);
     }
 }
 
