@@ -1,6 +1,5 @@
 //! Operations: instructions by meaning.
 
-use crate::Target;
 use crate::model::action::Action;
 use crate::model::generated;
 use std::fmt;
