@@ -173,7 +173,7 @@ impl State {
             return AluDelay::Nothing;
         };
         let mut hint = AluDelay::Nothing;
-        if let Some(longest) = self.longest(target, inst, unit) {
+        if let Some(longest) = self.longest(info, inst, unit) {
             let wait = longest.ready - self.clock;
             if wait >= WORTH {
                 hint = self.hint(longest, wait);
@@ -184,20 +184,26 @@ impl State {
         hint
     }
 
-    /// The result that an instruction waits for longest.
-    fn longest(&self, target: Target, inst: &MInst, unit: Unit) -> Option<Result> {
+    /// The result that an instruction waits for longest, of several the last one that it names.
+    fn longest(&self, info: &OpInfo, inst: &MInst, unit: Unit) -> Option<Result> {
         let sum = (unit == Unit::Matrix).then(|| summed_in_place(inst)).flatten();
-        let results = inst.uses(target).filter_map(|o| if let Opnd::P(r) = o { Some(r) } else { None });
-        let results = results.flat_map(|regs| {
-            let in_place = sum == Some(regs);
-            regs.iter().map(move |r| (in_place, r))
-        });
-        let waits = |&(in_place, r): &(bool, Reg)| {
-            let found = &self.results[usize::from(r.0)];
-            // a matrix instruction passes its sum on to the next one
-            found.ready > self.clock && !(in_place && found.unit == Unit::Matrix)
+        let mut longest: Option<Result> = None;
+        // Loops, and no chain of iterators: this is asked of every instruction.
+        let mut look = |o: &Opnd| {
+            let Opnd::P(regs) = *o else { return };
+            for r in regs.iter() {
+                let found = self.results[usize::from(r.0)];
+                // a matrix instruction passes its sum on to the next one
+                let waits = found.ready > self.clock && !(found.unit == Unit::Matrix && sum == Some(regs));
+                if waits && longest.is_none_or(|l| found.ready >= l.ready) {
+                    longest = Some(found);
+                }
+            }
         };
-        results.filter(waits).map(|(_, r)| self.results[usize::from(r.0)]).max_by_key(|r| r.ready)
+        inst.srcs.iter().for_each(&mut look);
+        let read = inst.dsts.iter().zip(info.dsts).filter(|(_, slot)| slot.read);
+        read.for_each(|(o, _)| look(o));
+        longest
     }
 
     /// How to say which one it is.

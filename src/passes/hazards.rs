@@ -30,10 +30,11 @@ pub fn hazards(f: &mut Function) {
     across_branch(f);
     clauses(f);
     let Some(mut code) = Code::of(f) else { return };
+    let fixes = code.blocks.iter().flatten().any(HazardInst::may_ask_for_fix);
     for b in 0..f.blocks.len() {
         let mut i = 0;
         while i < code.blocks[b].len() {
-            if let Some(fix) = code.unfixed(b, i) {
+            if fixes && let Some(fix) = code.unfixed(b, i) {
                 let inst = match fix {
                     Fix::DepCtr => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[VA_VDST_0.into()]),
                     _ => MInst::new(op::V_NOP, &[], &[]),

@@ -16,6 +16,7 @@ pub mod hazards;
 mod late_sums;
 pub mod listing;
 pub mod pair;
+pub mod pair_neighbours;
 pub mod pipeline;
 pub mod regalloc;
 pub mod schedule;
@@ -83,6 +84,8 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     after(&f, "select")?;
     timed!("simplify", simplify::simplify(&mut f));
     after(&f, "simplify")?;
+    timed!("pair_neighbours", pair_neighbours::pair_neighbours(&mut f));
+    after(&f, "pair_neighbours")?;
     timed!("pipeline", pipeline::pipeline(&mut f))?;
     after(&f, "pipeline")?;
     let pinned = constraints::Pinned::of(&f);
@@ -141,8 +144,19 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
 }
 
 /// The passes that can be named in BAREWAVE_DUMP, in their order.
-const PASSES: [&str; 10] =
-    ["select", "simplify", "pipeline", "schedule", "regalloc", "pair", "waits", "hazards", "hard_clauses", "delays"];
+const PASSES: [&str; 11] = [
+    "select",
+    "simplify",
+    "pair_neighbours",
+    "pipeline",
+    "schedule",
+    "regalloc",
+    "pair",
+    "waits",
+    "hazards",
+    "hard_clauses",
+    "delays",
+];
 
 /// BAREWAVE_DUMP names something that is no pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

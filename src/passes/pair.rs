@@ -15,6 +15,7 @@ use super::emit::lower_inst;
 use crate::mir::{Function, MInst, Opnd, Order};
 use barewave_isa::{Class, Flags, Op, Pairing, RegFile, Regs, Target, pairing};
 use smallvec::SmallVec;
+use std::cell::OnceCell;
 use std::sync::OnceLock;
 
 /// How far behind an instruction its partner may stand.
@@ -45,7 +46,7 @@ pub fn pair(f: &mut Function) -> Result<(), Inseparable> {
         let block = &mut f.blocks[b];
         let window = if block.order == Order::Fixed { 1 } else { WINDOW };
         let insts = &mut block.insts;
-        let touches: Vec<Touched> = insts.iter().map(|i| Touched::of(target, i)).collect();
+        let touches: Vec<OnceCell<Touched>> = vec![OnceCell::new(); insts.len()];
         // What has joined an instruction before it.
         let mut gone = vec![false; insts.len()];
         for i in 0..insts.len() {
@@ -82,16 +83,34 @@ fn separate(target: Target, insts: &mut Vec<MInst>) -> Result<(), MInst> {
 
 /// A pair's registers can be read together.
 fn is_legal(target: Target, both: &MInst) -> bool {
-    let register = |o: &Opnd| if let Opnd::P(r) = *o { Some(r) } else { None };
-    let vectors = || both.srcs.iter().all(|o| register(o).is_some_and(|r| r.first.file() == RegFile::Vgpr));
-    let quick = match (both.op(), &both.dsts[..], &both.srcs[..]) {
-        (Some(op), [Opnd::P(x), Opnd::P(y)], [a, b, c, d]) if own_sources(target, both) == Some(2) && vectors() => {
-            pairing(target, op, [*x, *y], [[a, b], [c, d]].map(|half| half.map(register)), true)
+    let halves = own_sources(target, both).map(|own| both.srcs.split_at(own));
+    let quick = match (both.op(), &both.dsts[..], halves) {
+        (Some(op), [Opnd::P(dx), Opnd::P(dy)], Some((x @ ([_] | [_, _]), y @ ([_] | [_, _])))) => {
+            let all = is_plain(x, 0) && is_plain(y, 0) && share_constants(x, y);
+            let read = [x, y].map(|half| [register(half, 0), register(half, 1)]);
+            if all { pairing(target, op, [*dx, *dy], read, true) } else { Pairing::Perhaps }
         }
         _ => Pairing::Perhaps,
     };
     let slowly = || lower_inst(both, |_| 0).is_some_and(|i| barewave_isa::legal(target, &i).is_ok());
     quick == Pairing::Yes || quick == Pairing::Perhaps && slowly()
+}
+
+/// The `i`-th source, if it is registers.
+fn register(srcs: &[Opnd], i: usize) -> Option<Regs> {
+    srcs.get(i).and_then(|o| if let Opnd::P(r) = *o { Some(r) } else { None })
+}
+
+/// All are VGPRs, or a constant where the `first` one is.
+fn is_plain(srcs: &[Opnd], first: usize) -> bool {
+    let vector = |o: &Opnd| matches!(o, Opnd::P(r) if r.first.file() == RegFile::Vgpr);
+    srcs.iter().enumerate().all(|(i, o)| vector(o) || i == first && matches!(o, Opnd::Imm(_)))
+}
+
+/// There is one constant at most.
+fn share_constants(x: &[Opnd], y: &[Opnd]) -> bool {
+    let constants = |of: &[Opnd]| of.iter().copied().find(|o| matches!(o, Opnd::Imm(_)));
+    constants(x).zip(constants(y)).is_none_or(|(x, y)| x == y)
 }
 
 /// How many of a pair's sources are those of its first half.
@@ -117,11 +136,9 @@ fn halves(target: Target, both: &MInst) -> Option<[MInst; 2]> {
     if of_y.joins(&of_x) { Some([x, y]) } else { of_x.joins(&of_y).then_some([y, x]) }
 }
 
-/// Two instructions that would be a pair if only their registers lay in other banks.
-pub(super) fn could_be(target: Target, a: &MInst, b: &MInst) -> bool {
-    let plain = a.mods.is_empty() && b.mods.is_empty();
-    let both = |x, y| pairs().of(x, y).is_some_and(|op| target.has(op));
-    plain && (both(a, b) || both(b, a))
+/// The pair of two instructions if only their registers lie in the right banks; none where the target has none.
+pub(super) fn pair_of(target: Target, x: &MInst, y: &MInst) -> Option<Op> {
+    pairs().of(x, y).filter(|op| x.mods.is_empty() && y.mods.is_empty() && target.has(*op))
 }
 
 /// The target has pairs at all.
@@ -175,17 +192,22 @@ fn pairs() -> &'static Pairs {
 }
 
 /// What an instruction reads and writes.
+#[derive(Clone)]
 struct Touched {
     reads: SmallVec<[Regs; 8]>,
     writes: SmallVec<[Regs; 4]>,
-    /// Nothing passes it.
-    stays: bool,
+}
+
+/// Nothing passes the instruction.
+fn stays(target: Target, inst: &MInst) -> bool {
+    let odd = Flags::SIDE_EFFECTS.0 | Flags::BRANCH.0 | Flags::BARRIER.0 | Flags::TERMINATOR.0;
+    inst.info(target).is_none_or(|info| info.flags.0 & odd != 0)
 }
 
 impl Touched {
     fn of(target: Target, inst: &MInst) -> Touched {
         let info = inst.info(target);
-        let mut t = Touched { reads: SmallVec::new(), writes: SmallVec::new(), stays: true };
+        let mut t = Touched { reads: SmallVec::new(), writes: SmallVec::new() };
         for o in &inst.srcs {
             if let Opnd::P(r) = *o {
                 t.reads.push(r);
@@ -201,8 +223,6 @@ impl Touched {
         if let Some(info) = info {
             info.reads.iter().for_each(|r| t.reads.push(Regs::new(*r, 1)));
             info.writes.iter().for_each(|r| t.writes.push(Regs::new(*r, 1)));
-            let odd = Flags::SIDE_EFFECTS.0 | Flags::BRANCH.0 | Flags::BARRIER.0 | Flags::TERMINATOR.0;
-            t.stays = info.flags.0 & odd != 0;
         }
         t
     }
@@ -211,8 +231,7 @@ impl Touched {
     }
     /// The instruction may go before `other`, which stands before it.
     fn passes(&self, other: &Touched) -> bool {
-        !other.stays
-            && !Self::meets(&self.reads, &other.writes)
+        !Self::meets(&self.reads, &other.writes)
             && !Self::meets(&self.writes, &other.reads)
             && !Self::meets(&self.writes, &other.writes)
     }
@@ -227,7 +246,7 @@ fn partner(
     target: Target,
     insts: &[MInst],
     gone: &[bool],
-    touches: &[Touched],
+    touches: &[OnceCell<Touched>],
     i: usize,
     window: usize,
 ) -> Option<(usize, MInst)> {
@@ -235,17 +254,18 @@ fn partner(
     if !first.mods.is_empty() || pairs.half(first).is_none() {
         return None;
     }
+    let touched = |k: usize| touches[k].get_or_init(|| Touched::of(target, &insts[k]));
     let mut between: SmallVec<[usize; 8]> = SmallVec::new();
     for k in (i + 1..insts.len()).filter(|&k| !gone[k]).take(window) {
         let second = &insts[k];
         if (pairs.of(first, second).is_some() || pairs.of(second, first).is_some())
-            && touches[k].joins(&touches[i])
-            && between.iter().all(|&b| touches[k].passes(&touches[b]))
+            && touched(k).joins(touched(i))
+            && between.iter().all(|&b| touched(k).passes(touched(b)))
             && let Some(both) = joined(target, first, second)
         {
             return Some((k, both));
         }
-        if touches[k].stays {
+        if stays(target, second) {
             return None;
         }
         between.push(k);
@@ -265,9 +285,10 @@ fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
     for (x, of_x, y, of_y) in [(a, of_a, b, of_b), (b, of_b, a, of_a)] {
         let Some(op) = pairs().of(x, y).filter(|op| target.has(*op)) else { continue };
         let ([Opnd::P(dx)], [Opnd::P(dy)]) = (&x.dsts[..], &y.dsts[..]) else { continue };
-        let all = of_vectors(x) && of_vectors(y);
+        let alike = share_constants(&x.srcs, &y.srcs);
         for (swap_x, swap_y) in [(false, false), (true, false), (false, true), (true, true)] {
             let (Some(rx), Some(ry)) = (of_x[usize::from(swap_x)], of_y[usize::from(swap_y)]) else { continue };
+            let all = alike && is_known(x, swap_x) && is_known(y, swap_y);
             let quick = pairing(target, op, [*dx, *dy], [rx, ry], all);
             if quick == Pairing::No || quick == Pairing::Perhaps && !fits(target, op, [(x, swap_x), (y, swap_y)]) {
                 continue;
@@ -305,22 +326,20 @@ fn fits(target: Target, pair: Op, halves: [(&MInst, bool); 2]) -> bool {
     })
 }
 
-/// All operands are VGPRs, and a third source is what the instruction writes over.
-fn of_vectors(inst: &MInst) -> bool {
-    let vector = |o: &Opnd| matches!(o, Opnd::P(r) if r.first.file() == RegFile::Vgpr);
+/// [`pairing`] knows all of it: it has nothing but VGPRs, or a constant as its first source, and a third source is what it writes over.
+fn is_known(inst: &MInst, swap: bool) -> bool {
     let addend = inst.srcs.get(2).is_none_or(|addend| inst.dsts.first() == Some(addend));
-    addend && inst.srcs.len() <= 3 && inst.srcs.iter().chain(&inst.dsts).all(vector)
+    addend && inst.srcs.len() <= 3 && is_plain(&inst.dsts, usize::MAX) && is_plain(&inst.srcs, swap.into())
 }
 
-/// The first two sources, swapped if so wanted, where they are registers; none where they must not be swapped. A constant may take the
-/// place of the second.
+/// The first two sources, swapped if so wanted, where they are registers; none where they must not be swapped. A constant behind the first may
+/// take the place of the second.
 fn read(target: Target, inst: &MInst, swap: bool) -> Option<[Option<Regs>; 2]> {
     let swaps = || inst.srcs.len() > 1 && inst.info(target).is_some_and(|i| i.flags.has(Flags::COMMUTATIVE));
     if swap && !swaps() {
         return None;
     }
-    let register = |i: usize| inst.srcs.get(i).and_then(|o| if let Opnd::P(r) = o { Some(*r) } else { None });
-    let constant = inst.srcs.iter().any(|o| matches!(o, Opnd::Imm(_)));
     let (first, second) = if swap { (1, 0) } else { (0, 1) };
-    Some([register(first), register(second).filter(|_| !constant)])
+    let constant = inst.srcs.iter().enumerate().any(|(i, o)| i != first && matches!(o, Opnd::Imm(_)));
+    Some([register(&inst.srcs, first), register(&inst.srcs, second).filter(|_| !constant)])
 }

@@ -341,6 +341,11 @@ impl HazardInst {
         self.fixes != 0
     }
 
+    /// True when [`HazardInst::fix_after`] may be something between this and an instruction behind it.
+    pub fn may_ask_for_fix(&self) -> bool {
+        self.starts().any(|r| r.fix != Fix::Nop && !r.relation.is_endless())
+    }
+
     /// Rules that speak of it as producer.
     pub fn starts(&self) -> impl Iterator<Item = &'static HazardRule> {
         rules_in(self.target, self.starts)

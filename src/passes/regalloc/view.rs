@@ -209,7 +209,8 @@ fn banks(f: &Function, values: &mut [Value]) {
         while let [a, b, ..] = &block.insts[at..] {
             at += 1;
             let feeds = || b.uses(f.target).any(|u| a.dsts.contains(&u)) || a.dsts == b.dsts;
-            if !pair::could_be(f.target, a, b) || feeds() {
+            let could_be = pair::pair_of(f.target, a, b).or_else(|| pair::pair_of(f.target, b, a)).is_some();
+            if !could_be || feeds() {
                 continue;
             }
             // The second is taken: it is not the first of another pair.
