@@ -87,7 +87,7 @@ fn is_legal(target: Target, both: &MInst) -> bool {
     let quick = match (both.op(), &both.dsts[..], halves) {
         (Some(op), [Opnd::P(dx), Opnd::P(dy)], Some((x @ ([_] | [_, _]), y @ ([_] | [_, _])))) => {
             let all = is_plain(x, 0) && is_plain(y, 0) && share_constants(x, y);
-            let read = [x, y].map(|half| [register(half, 0), register(half, 1)]);
+            let read = [x, y].map(|half| [register(half, 0), register(half, 1), None]);
             if all { pairing(target, op, [*dx, *dy], read, true) } else { Pairing::Perhaps }
         }
         _ => Pairing::Perhaps,
@@ -332,14 +332,15 @@ fn is_known(inst: &MInst, swap: bool) -> bool {
     addend && inst.srcs.len() <= 3 && is_plain(&inst.dsts, usize::MAX) && is_plain(&inst.srcs, swap.into())
 }
 
-/// The first two sources, swapped if so wanted, where they are registers; none where they must not be swapped. A constant behind the first may
-/// take the place of the second.
-fn read(target: Target, inst: &MInst, swap: bool) -> Option<[Option<Regs>; 2]> {
+/// The sources, the first two swapped if so wanted, where they are registers; none where they must not be swapped. A constant behind the first
+/// may take the place of the second.
+fn read(target: Target, inst: &MInst, swap: bool) -> Option<[Option<Regs>; 3]> {
     let swaps = || inst.srcs.len() > 1 && inst.info(target).is_some_and(|i| i.flags.has(Flags::COMMUTATIVE));
     if swap && !swaps() {
         return None;
     }
     let (first, second) = if swap { (1, 0) } else { (0, 1) };
     let constant = inst.srcs.iter().enumerate().any(|(i, o)| i != first && matches!(o, Opnd::Imm(_)));
-    Some([register(&inst.srcs, first), register(&inst.srcs, second).filter(|_| !constant)])
+    let behind = |i: usize| register(&inst.srcs, i).filter(|_| !constant);
+    Some([register(&inst.srcs, first), behind(second), behind(2)])
 }

@@ -34,9 +34,10 @@ pub enum Pairing {
     Perhaps,
 }
 
-/// A quick look at two halves of a pair, by what they write and their first two sources, where these are registers and not behind a
-/// constant. `all`: these are VGPRs, and the halves have no other sources but addends that they write over.
-pub fn pairing(target: Target, pair: Op, written: [Regs; 2], read: [[Option<Regs>; 2]; 2], all: bool) -> Pairing {
+/// A quick look at two halves of a pair, by what they write and their sources, where these are registers and not behind a
+/// constant. `all`: the halves have no other sources but one constant as the first one of either or both, third sources are addends that
+/// they write over, and all registers are VGPRs.
+pub fn pairing(target: Target, pair: Op, written: [Regs; 2], read: [[Option<Regs>; 3]; 2], all: bool) -> Pairing {
     let table = table::table(target);
     let mut rows = table.rows_of(pair).iter().filter_map(|&i| table.rows.get(usize::from(i)));
     if rows.any(|r| r.shape().format != "VOPD" || r.shape().has(word::SAME_BANK)) {
@@ -48,8 +49,11 @@ pub fn pairing(target: Target, pair: Op, written: [Regs; 2], read: [[Option<Regs
     let meet = |(a, b): (Option<Regs>, Option<Regs>)| {
         vector(a).zip(vector(b)).is_some_and(|(a, b)| meet_in_a_bank(target, a, b, 3))
     };
+    // A third source that is no VGPR is a mask, which has no field.
+    let masked =
+        |half: &[Option<Regs>; 3]| half[2].is_some_and(|r| r.first.file() != RegFile::Vgpr && r.first != Reg::VCC_LO);
     let [x, y] = read;
-    match a == b || x.into_iter().zip(y).any(meet) {
+    match a == b || read.iter().any(masked) || x.into_iter().zip(y).take(2).any(meet) {
         true => Pairing::No,
         false if all => Pairing::Yes,
         false => Pairing::Perhaps,
@@ -521,8 +525,14 @@ mod tests {
                         }
                     }
                     let operands = |list: &[Regs]| list.iter().map(|r| Operand::Regs(*r)).collect::<Vec<_>>();
-                    let inst = Inst::new(pair, &operands(&dsts), &operands(&[&a[..], &b[..]].concat()));
-                    let read = [&a, &b].map(|s| [s.first().copied(), s.get(1).copied()]);
+                    let mut inst = Inst::new(pair, &operands(&dsts), &operands(&[&a[..], &b[..]].concat()));
+                    let mut read = [&a, &b].map(|s| [0, 1, 2].map(|i| s.get(i).copied()));
+                    // Of some the first sources are a constant, of either or both.
+                    for (half, first) in [0, a.len()].into_iter().enumerate() {
+                        if random().first.index() < 4 {
+                            (inst.srcs[first], read[half][0]) = (Operand::Imm(0x4049_0fdb), None);
+                        }
+                    }
                     // A half with a mask or a constant has no register there.
                     let registers = |i: &OpInfo| i.srcs.iter().all(|s| s.class.contains(Class::VGPR));
                     let all = registers(x) && registers(y);
