@@ -22,6 +22,7 @@ mod expr;
 mod extremes;
 mod few;
 mod float;
+mod fourier;
 mod fragment;
 mod gates;
 mod gemm;
@@ -465,6 +466,7 @@ pub fn lower_linked(
         StepKind::Attention(a) => attention::lower(&cx, a),
         StepKind::Packed(p) => packed::lower(&cx, p),
         StepKind::Extremes(e) => extremes::lower(&cx, e),
+        StepKind::Fourier(f) => fourier::lower(&cx, f),
         StepKind::Scan(s) => scan::lower(&cx, s),
         StepKind::Softmax(s) => softmax::softmax(&cx, s),
         StepKind::Normalize(n) => softmax::normalize(&cx, n),

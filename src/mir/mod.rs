@@ -34,7 +34,7 @@ pub use matrix::{
 pub use note::{Note, Term};
 pub use space::{Lds, Memory, Space};
 pub use text::{Malformed, ParseError, parse};
-pub use verify::{VerifyError, verify};
+pub use verify::{VerifyError, verify, verify_form};
 
 use barewave_isa::{Flags, Inst, Mods, Op, OpInfo, Operand, Regs, Target};
 use smallvec::SmallVec;

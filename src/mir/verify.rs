@@ -82,13 +82,30 @@ enum Fault {
 
 /// Checks a function; `pass` names what produced it. What is live where comes of that.
 pub fn verify(f: &Function, pass: &'static str) -> Result<Liveness, VerifyError> {
-    let fail = |b: usize, index: usize, what: Fault| VerifyError {
-        kernel: f.name.clone(),
-        pass,
-        block: f.blocks[b].name.clone(),
-        index,
-        what,
-    };
+    verify_form(f, pass)?;
+    let live = Liveness::of(f);
+    for l in &f.loops {
+        if let Some(v) = super::loops::carried(f, &live, l).into_iter().find(|v| !l.carried.contains(v)) {
+            return Err(fault(f, pass, (l.latch.0 as usize, 0), Fault::Carried(v.0)));
+        }
+    }
+    let given: Vec<usize> =
+        super::abi::preloaded(f).iter().flat_map(|(v, _)| live.units.of_part(f.whole(*v))).collect();
+    if let Some(u) = live.live_in[0].iter().find(|u| !given.contains(u)) {
+        let v = (0..f.vregs.len() as u32).find(|v| live.units.of_part(f.whole(super::VReg(*v))).contains(&u));
+        return Err(fault(f, pass, (0, 0), Fault::Undefined(v.unwrap_or(0))));
+    }
+    Ok(live)
+}
+
+/// What is wrong at an instruction of a block, behind a pass.
+fn fault(f: &Function, pass: &'static str, (block, index): (usize, usize), what: Fault) -> VerifyError {
+    VerifyError { kernel: f.name.clone(), pass, block: f.blocks[block].name.clone(), index, what }
+}
+
+/// What [`verify`] checks of instructions, loops and constraints each by itself, without what is live where.
+pub fn verify_form(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
+    let fail = |b: usize, index: usize, what: Fault| fault(f, pass, (b, index), what);
     let Some(last) = f.blocks.last() else {
         let (kernel, block) = (f.name.clone(), String::new());
         return Err(VerifyError { kernel, pass, block, index: 0, what: Fault::NoBlocks });
@@ -115,12 +132,6 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<Liveness, VerifyError>
         return Err(fail(f.blocks.len() - 1, 0, Fault::LeadsOut));
     }
     check_loops(f, pass)?;
-    let live = Liveness::of(f);
-    for l in &f.loops {
-        if let Some(v) = super::loops::carried(f, &live, l).into_iter().find(|v| !l.carried.contains(v)) {
-            return Err(fail(l.latch.0 as usize, 0, Fault::Carried(v.0)));
-        }
-    }
     for (b, block) in f.blocks.iter().enumerate() {
         check_constraints(block).map_err(|what| fail(b, 0, what))?;
     }
@@ -132,13 +143,7 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<Liveness, VerifyError>
     if !ends {
         return Err(fail(f.blocks.len() - 1, 0, Fault::NoEnd));
     }
-    let given: Vec<usize> =
-        super::abi::preloaded(f).iter().flat_map(|(v, _)| live.units.of_part(f.whole(*v))).collect();
-    if let Some(u) = live.live_in[0].iter().find(|u| !given.contains(u)) {
-        let v = (0..f.vregs.len() as u32).find(|v| live.units.of_part(f.whole(super::VReg(*v))).contains(&u));
-        return Err(fail(0, 0, Fault::Undefined(v.unwrap_or(0))));
-    }
-    Ok(live)
+    Ok(())
 }
 
 fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {

@@ -28,7 +28,7 @@ pub mod waits;
 
 pub use selectable::selectable;
 
-use crate::mir::{Function, VerifyError, verify};
+use crate::mir::{Function, VerifyError, verify, verify_form};
 use barewave_isa::{Occupancy, Resources, Unheld};
 use std::io::Write;
 use std::sync::OnceLock;
@@ -79,7 +79,8 @@ pub enum CompileError {
 pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     let most = vector_budget(&f);
     let (reach, addressable) = (waves_within_reach(&f), f.target.info().named_vgprs());
-    verify(&f, "build")?;
+    // What is read before it is written is found behind the passes that move instructions.
+    verify_form(&f, "build")?;
     timed!("select", select::select(&mut f))?;
     after(&f, "select")?;
     timed!("simplify", simplify::simplify(&mut f));

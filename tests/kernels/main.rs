@@ -14,6 +14,7 @@ mod computed;
 mod decoding;
 mod direct;
 mod divided;
+mod fourier;
 mod joined;
 mod listings;
 mod moved;

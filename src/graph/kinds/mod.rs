@@ -5,6 +5,7 @@ mod attention;
 mod computed;
 mod conv;
 mod extremes;
+mod fourier;
 mod matmul;
 mod nibbles;
 mod normalize;
@@ -28,6 +29,7 @@ pub use attention::{Attention, MadeLines, Undefined};
 pub use computed::{ComputedLines, LineRule};
 pub use conv::{Before, Conv, Summand};
 pub use extremes::Extremes;
+pub use fourier::Fourier;
 pub use nibbles::Nibbles;
 pub use normalize::Normalize;
 pub use normed::Normed;
@@ -84,6 +86,8 @@ pub enum StepKind {
     Reduce(Reduce),
     /// The smallest and the largest element.
     Extremes(Extremes),
+    /// Fourier transforms.
+    Fourier(Fourier),
     /// Running sums or products.
     Scan(Scan),
     /// Softmax.
@@ -124,6 +128,7 @@ impl Deref for StepKind {
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
             StepKind::Extremes(k) => k,
+            StepKind::Fourier(k) => k,
             StepKind::Scan(k) => k,
             StepKind::Softmax(k) => k,
             StepKind::Attention(k) => k,

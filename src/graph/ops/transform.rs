@@ -1,6 +1,6 @@
 //! Fourier transforms, what goes with them (windows, mel weights), and determinants.
 //!
-//! A transform is done in passes (Cooley and Tukey 1965, in Stockham's order, which sorts itself): after passes whose radices have the product `l`, there are transforms of `l`
+//! Lengths of small factors are a step of their own ([`Fourier`]). Another transform is done in launches for passes (Cooley and Tukey 1965, in Stockham's order, which sorts itself): after passes whose radices have the product `l`, there are transforms of `l`
 //! elements each, of those that lie `n / l` apart. A pass is a sum of as many terms as its radix against a table of cosines and sines; the place in the
 //! table is a product of indices modulo its length, so that angles are exact. Short transforms and few are one pass of all terms, and so is
 //! what a large prime factor leaves.
@@ -11,8 +11,8 @@ use super::source::MAX_GENERATED;
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, product};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Scalar, Unary, Val};
-use crate::graph::fused::{Access, Coder};
+use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
+use crate::graph::fused::{Access, Coder, Fourier, StepKind};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::large::LARGEST;
 use crate::graph::lazy::Lazy;
@@ -120,6 +120,26 @@ impl Transform {
     }
 }
 
+/// The bins and parts that are wanted of transforms that one launch computes, if it can. Operands are the elements, seen with these dimensions and strides, and a
+/// window.
+fn at_once(
+    cx: &mut Lowering<'_>,
+    kind: Fourier,
+    operands: [Option<&Access>; 2],
+    (dims, strides): ([usize; 5], [usize; 5]),
+    [bins, parts]: [usize; 2],
+) -> Option<Lazy> {
+    Fourier::radices(kind.n, kind.dtype)?;
+    let mut operands: Vec<Access> = operands.into_iter().flatten().cloned().collect();
+    if !operands.iter().all(|a| a.is_plain() && a.view.is_dense()) {
+        return None;
+    }
+    let strides = strides.iter().map(|s| *s as i64).collect();
+    operands[0].view = View { offset: operands[0].view.offset, dims: dims.to_vec(), strides };
+    let [a, b, _, q, _] = dims;
+    Some(cx.produce(StepKind::Fourier(kind), operands, &[a, b, bins, q, parts], kind.dtype))
+}
+
 /// Part `part` (0 real, 1 imaginary) of the sum of `term(j)` times `exp(-+2 pi i k j / length)` for `count` terms, with a table for `n`, which `length`
 /// divides; a term is a real and perhaps an imaginary part.
 fn transformed(
@@ -217,7 +237,22 @@ pub(super) fn dft(cx: &mut Lowering<'_>) -> Res<()> {
         parts: last,
         given: if whole { n } else { given },
     };
-    let operands = vec![cx.operand_if(x, View::is_dense)];
+    let operand = cx.operand_if(x, View::is_dense);
+    let strides = [own * inner * parts, 0, inner * parts, parts, 1];
+    let dims = [outer, 1, given, inner, parts];
+    let kind = Fourier { n, inverse, hermitian: whole, window: false, dtype: t };
+    let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
+    if let Some(mut y) = at_once(cx, kind, [Some(&operand), None], (dims, strides), [out[axis], last]) {
+        let mut e = Expr::new();
+        let sum = e.push_acc(t);
+        let factor = e.literal(t, Scalar::Float(scale));
+        let scaled = if inverse { e.binary(Binary::Mul, sum, factor) } else { sum };
+        let result = e.cast(scaled, dtype);
+        y.expr = e.finish(result);
+        cx.set(0, y.reshaped(&out));
+        return Ok(());
+    }
+    let operands = vec![operand];
     let read = |c: &mut Coder, [o, j, q]: [Val; 3]| {
         let other = c.times(j, -1);
         let other = c.plus(other, n as i64);
@@ -243,7 +278,7 @@ pub(super) fn dft(cx: &mut Lowering<'_>) -> Res<()> {
         (re, im)
     };
     let y = transform.lower(cx, operands, read, |c, sum| {
-        let scale = c.constant(t, if inverse { 1.0 / n as f64 } else { 1.0 });
+        let scale = c.constant(t, scale);
         let y = c.mul(sum, scale);
         c.cast(y, dtype)
     });
@@ -284,6 +319,13 @@ pub(super) fn stft(cx: &mut Lowering<'_>) -> Res<()> {
         operands.push(cx.operand_if(w, View::is_dense));
     }
     let (outer, inverse) = (batch * frames, false);
+    let strides = [samples * parts, step * parts, parts, 0, 1];
+    let dims = [batch, frames, n, 1, parts];
+    let kind = Fourier { n, inverse, hermitian: false, window: window.is_some(), dtype };
+    if let Some(y) = at_once(cx, kind, [operands.first(), operands.get(1)], (dims, strides), [bins, 2]) {
+        cx.set(0, y.reshaped(&out));
+        return Ok(());
+    }
     let transform = Transform { outer, n, inner: 1, inverse, dtype, bins, parts: 2, given: n };
     let read = |c: &mut Coder, [o, j, _]: [Val; 3]| {
         let (b, frame) = c.divide(o, frames);
