@@ -1,8 +1,8 @@
 //! Direct convolution for few output channels per group (depthwise above all): one workitem computes an output
-//! position of one channel, or some below each other, with the channel's weights in scalar registers
+//! position of one channel, or of some of a group, or some positions below each other, with the channels' weights in scalar registers
 //! (of types other than f32 in vector registers, each loaded for all lanes at once). Bytes are summed in 32-bit integers.
 //!
-//! Windows of positions below each other overlap: what several of them need is loaded once. Lanes have neighbours of a row, so their
+//! Windows of positions below each other overlap, and those of a group's channels are the same: what several of them need is loaded once. Lanes have neighbours of a row, so their
 //! loads lie together. Small windows of some input channels are loaded together, so that their loads are waited for once. Sums are in the order of
 //! channels and window however many positions and channels that is.
 //!
@@ -38,7 +38,10 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let base = w.b.mul(group_x, size);
     let item = w.b.workitem_id();
     let position = w.b.add(base, item);
-    let channel = w.b.workgroup_id(1);
+    let mut channel = w.b.workgroup_id(1);
+    if below.across > 1 {
+        channel = w.b.mul(channel, below.across as u32);
+    }
     let image = w.b.workgroup_id(2);
     // Lanes behind the last position compute it again; only their stores are masked.
     let at = if positions.is_multiple_of(size as usize) {
@@ -60,14 +63,18 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let source = Weights::new(&mut w, cx, t, skip)?;
     let is_bytes = t == DType::I8;
     let zero = |w: &mut Writer| if is_bytes { w.b.to_vector(0u32) } else { Float(ty).held(&mut w.b, 0.0) };
-    let sums: Vec<Part> = (0..below.count).map(|_| zero(&mut w)).collect();
+    // Those of a channel's positions, channel by channel.
+    let sums: Vec<Part> = (0..below.results()).map(|_| zero(&mut w)).collect();
     let at = w.b.s(1);
     w.b.copy_into(at, start);
     let together = together(cx, conv, &below);
     let rounds = ((inputs / together) as u32).max(1);
     let step = (x.strides[1] * bytes as i64) as u32;
     let body = |w: &mut Writer| {
-        let loaded: Vec<Part> = (0..together * taps).map(|i| source.load(w, t, i)).collect();
+        let of_channel = |w: &mut Writer, a: usize| -> Vec<Part> {
+            (0..together * taps).map(|i| source.load(w, t, a * inputs * taps + i)).collect()
+        };
+        let loaded: Vec<Vec<Part>> = (0..below.across).map(|a| of_channel(w, a)).collect();
         let all: usize = whole.kernel.iter().product();
         let element = |w: &mut Writer, at: Part, voff: Part| match values::stored(t) == ty {
             _ if is_bytes => {
@@ -89,17 +96,20 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
                 shared.extend(places.iter().map(|place| element(w, at, *place)));
             }
         }
-        for (i, weight) in loaded.iter().enumerate() {
-            for (n, &sum) in sums.iter().enumerate() {
+        for i in 0..together * taps {
+            for n in 0..below.count {
                 let place = below.element(window, &whole, i % taps, n);
                 let v = shared.get(i / taps * all + place).copied().unwrap_or_else(|| {
                     let place = taps_at.offset(w, place);
                     element(w, at, place)
                 });
-                if is_bytes {
-                    w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[v.into(), (*weight).into(), sum.into()]);
-                } else {
-                    Float(ty).fma_into(&mut w.b, sum, *weight, v);
+                for (weights, sums) in loaded.iter().zip(sums.chunks(below.count)) {
+                    let (sum, weight) = (sums[n], weights[i]);
+                    if is_bytes {
+                        w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[v.into(), weight.into(), sum.into()]);
+                    } else {
+                        Float(ty).fma_into(&mut w.b, sum, weight, v);
+                    }
                 }
             }
         }
@@ -117,7 +127,9 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let inside = (!positions.is_multiple_of(size as usize))
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(positions as u32).into(), position.into()]));
     let summed = if is_bytes { DType::I32 } else { t };
-    for (n, sum) in sums.into_iter().enumerate() {
+    for (i, sum) in sums.into_iter().enumerate() {
+        let (a, n) = (i / below.count, i % below.count);
+        let channel = if a > 0 { w.b.add(channel, a as u32) } else { channel };
         let (mut own, mut within) = (coords.clone(), None);
         if below.count > 1 {
             let first = match own[below.dim] {
@@ -149,7 +161,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
             Ok(at)
         })?;
     }
-    let grid = [positions.div_ceil(size as usize) as u32, channels as u32, images as u32];
+    let grid = [positions.div_ceil(size as usize) as u32, (channels / below.across) as u32, images as u32];
     Ok(vec![w.finish(grid, 2 * (out.len() * inputs * taps) as u64)])
 }
 
@@ -164,7 +176,9 @@ fn together(cx: &Cx, conv: &Conv, below: &Below) -> usize {
         return 1;
     }
     let (inputs, elements) = (cx.step.inputs[1].view.dims[1], below.elements(&conv.window));
-    let fits = |n: &usize| inputs >= *n && inputs.is_multiple_of(*n) && n * elements <= TOGETHER;
+    let weights = below.weights(&conv.window);
+    let few = |n: &usize| n * elements <= TOGETHER && (below.across == 1 || n * weights <= WEIGHTS);
+    let fits = |n: &usize| inputs >= *n && inputs.is_multiple_of(*n) && few(n);
     CHANNELS.into_iter().find(fits).unwrap_or(1)
 }
 
@@ -185,21 +199,26 @@ pub(super) fn clocks(cx: &Cx, conv: &Conv) -> f64 {
     machine.ends + (turn * (of_simd / resident).ceil()).max(bytes.iter().sum::<f64>() / machine.memory)
 }
 
-/// Positions below each other that a workitem computes.
+/// What a workitem computes: positions below each other, of some of a group's channels.
+#[derive(Clone, Copy)]
 struct Below {
-    /// How many.
+    /// How many positions.
     count: usize,
     /// The dimension of the window in which they follow each other.
     dim: usize,
+    /// Channels.
+    across: usize,
 }
 
-/// Counts of positions; elements of a channel that a workitem loads for them at most; and waves of a SIMD that there are left
-/// at least.
-const BELOW: [usize; 2] = [4, 2];
+/// Counts of positions; elements of a channel that a workitem loads for them at most; weights of an input channel that it holds at most for
+/// several channels, and bytes that these begin behind the first one's; and waves of a SIMD that there are left at least.
+const BELOW: [usize; 3] = [1, 4, 2];
 const LOADED: usize = 64;
+const WEIGHTS: usize = 64;
+const APART: usize = 1 << 19;
 const WAVES: f64 = 6.0;
 /// The same where a workitem walks several channels.
-const WAVES_OF_LONG: f64 = 4.0;
+const WAVES_OF_LONG: f64 = 3.0;
 
 /// Several positions are computed by a workitem where that takes so much less work, and where memory is not what takes nearly the
 /// longest: workgroups of several rows share more of their lines with others.
@@ -214,12 +233,12 @@ const AROUND: usize = 20;
 /// How many a workitem computes: those that take least work and leave each SIMD some waves.
 fn below(cx: &Cx, conv: &Conv) -> Below {
     let (window, out, t) = (&conv.window, &cx.step.output.view, cx.target.info());
-    let inputs = cx.step.inputs[1].view.dims[1];
-    let alone = Below { count: 1, dim: 0 };
-    let Some(dim) = window.kernel.len().checked_sub(2) else { return alone };
-    if window.dilations[dim] != 1 || window.strides[dim] >= window.kernel[dim] {
-        return alone;
-    }
+    let (weights, size) = (&cx.step.inputs[1].view, cx.dtype(Arg::Input(1)).size());
+    let inputs = weights.dims[1];
+    let of_group = weights.dims[0] / conv.groups;
+    let dim = window.kernel.len().checked_sub(2);
+    let alone = Below { count: 1, dim: dim.unwrap_or(0), across: 1 };
+    let overlap = dim.is_some_and(|d| window.dilations[d] == 1 && window.strides[d] < window.kernel[d]);
     let work = |below: &Below| (below.lanes(cx) * below.instructions(conv, inputs)) as f64;
     let machine = Machine::of(cx.target);
     let simds = f64::from(cx.target.cus() * t.simds);
@@ -231,10 +250,12 @@ fn below(cx: &Cx, conv: &Conv) -> Below {
     }
     let least = if inputs > 1 { WAVES_OF_LONG } else { WAVES };
     let fits = |below: &Below| {
-        let few = below.elements(window) <= LOADED && out.dims[2 + dim] >= below.count;
-        few && below.waves(cx) >= least
+        let few = below.elements(window) <= LOADED && (below.count == 1 || out.dims[2 + below.dim] >= below.count);
+        let held = below.across == 1 || below.weights(window) <= WEIGHTS && weights.len() / conv.groups * size <= APART;
+        few && held && (below.count == 1 || overlap) && below.waves(cx) >= least
     };
-    let ways = BELOW.map(|count| Below { count, dim }).into_iter().filter(fits);
+    let channels = (1..=of_group).filter(|n| of_group.is_multiple_of(*n));
+    let ways = channels.flat_map(|across| BELOW.map(|count| Below { count, across, ..alone })).filter(fits);
     let best = ways.min_by(|a, b| work(a).total_cmp(&work(b)));
     best.filter(|b| work(b) < WORTH * work(&alone)).unwrap_or(alone)
 }
@@ -256,7 +277,7 @@ impl Below {
     fn lanes(&self, cx: &Cx) -> usize {
         let (out, wave) = (&cx.step.output.view, cx.target.info().wave_size);
         let positions = self.blocks(out).dims[2..].iter().product();
-        lanes_of(positions, workgroup(positions, wave)) * out.dims[0] * out.dims[1]
+        lanes_of(positions, workgroup(positions, wave)) * out.dims[0] * out.dims[1] / self.across
     }
 
     /// Waves of a SIMD.
@@ -268,10 +289,20 @@ impl Below {
     /// Instructions of a workitem for an input channel, and for all of so many.
     fn of_channel(&self, conv: &Conv) -> usize {
         let taps: usize = conv.window.kernel.iter().product();
-        PER_LOADED * self.elements(&conv.window) + (self.count + 1) * taps
+        PER_LOADED * self.elements(&conv.window) + (self.count + 1) * taps * self.across
     }
     fn instructions(&self, conv: &Conv, inputs: usize) -> usize {
-        inputs * self.of_channel(conv) + PER_RESULT * self.count + AROUND
+        inputs * self.of_channel(conv) + PER_RESULT * self.results() + AROUND
+    }
+
+    /// What a workitem computes.
+    fn results(&self) -> usize {
+        self.count * self.across
+    }
+
+    /// Weights of an input channel for all of its channels.
+    fn weights(&self, window: &Window) -> usize {
+        window.kernel.iter().product::<usize>() * self.across
     }
 
     /// Elements of a channel that a workitem loads.

@@ -5,6 +5,9 @@
 //! registers, and leaves them `l` apart where the next pass looks for them, in LDS. What the first pass takes comes from memory, and what the last one gives
 //! goes there. A workgroup has several lines where these are short. Real and imaginary parts go through LDS together, or one after the other where both are long.
 //!
+//! Lengths with large prime factors are convolutions with a chirp, by passes of a longer transform and back (Bluestein 1970). Those back have the radices in the opposite
+//! order, so that the first of them takes what the last one there gives, in the same registers.
+//!
 //! What is turned by a root of unity is turned by its power: one root is read from a table for each butterfly, the others are products of it, which is right to a
 //! few units in the last place. Places are spread by one in each sixteen where radices are powers of two, so that lanes meet different banks.
 
@@ -38,6 +41,8 @@ const SHARE: usize = 32 << 10;
 /// How transforms are spread over workgroups.
 struct Plan {
     radices: Vec<usize>,
+    /// Elements of a line: the product of the radices.
+    length: usize,
     /// Transforms, and how many of them a workgroup has.
     count: usize,
     lines: usize,
@@ -55,14 +60,15 @@ struct Plan {
 
 impl Plan {
     fn of(cx: &Cx, kind: &Fourier) -> Option<Plan> {
-        let (n, double) = (kind.n, kind.dtype == DType::F64);
-        let radices = Fourier::radices(n, kind.dtype)?;
+        let passes = Fourier::passes(kind.n, kind.dtype)?;
+        let (n, double, radices) = (passes.length(), kind.dtype == DType::F64, passes.radices);
         let out = &cx.step.output.view.dims;
         let count = out[0] * out[1] * out[3];
         let wave = cx.target.info().wave_size as usize;
         let spread = radices.iter().all(|r| r.is_power_of_two());
         let mut plan = Plan {
             radices,
+            length: n,
             count,
             lines: 1,
             team: wave,
@@ -96,14 +102,12 @@ impl Plan {
 
     /// Butterflies of a workitem in each pass, and their radix.
     fn rounds(&self) -> impl Iterator<Item = (usize, usize)> {
-        let n: usize = self.radices.iter().product();
-        self.radices.iter().map(move |r| ((self.lines * n / r).div_ceil(self.team), *r))
+        self.radices.iter().map(|r| ((self.lines * self.length / r).div_ceil(self.team), *r))
     }
 
     /// Lines that LDS has room for: workitems beyond the last butterfly have some of their own.
     fn kept(&self) -> usize {
-        let n: usize = self.radices.iter().product();
-        self.rounds().map(|(rounds, r)| (rounds * self.team).div_ceil(n / r)).max().unwrap_or(1)
+        self.rounds().map(|(rounds, r)| (rounds * self.team).div_ceil(self.length / r)).max().unwrap_or(1)
     }
 
     /// Bytes of LDS for so many parts.
@@ -156,63 +160,168 @@ struct Lines<'a> {
     first: Part,
 }
 
+/// A pass over lines: its radix, the product of those before it, and the direction of its roots.
+#[derive(Clone, Copy)]
+struct Pass {
+    radix: usize,
+    done: usize,
+    inverse: bool,
+}
+
+/// Where in the kernel's constants each pass has its roots, and a convolution its chirp and the chirp's transform.
+struct Tables {
+    buffer: Option<Buffer>,
+    roots: Vec<u32>,
+    chirp: u32,
+    spectrum: u32,
+}
+
 pub(super) fn lower(cx: &Cx, kind: &Fourier) -> Res<Vec<Kernel>> {
-    let plan = Plan::of(cx, kind).ok_or(Reason::Malformed("a transform of a length that has no radices"))?;
-    let (groups, radices) = (plan.count.div_ceil(plan.lines) as u32, plan.radices.clone());
+    let plan = Plan::of(cx, kind).ok_or(Reason::Malformed("a transform of a length that has no passes"))?;
+    let groups = plan.count.div_ceil(plan.lines) as u32;
     let mut w = cx.kernel(plan.team as u32);
     let group = w.b.workgroup_id(0);
     let first = w.b.mul(group, plan.lines as u32);
     let base = if plan.bytes(1) > 0 { w.b.lds(plan.bytes(plan.planes) as u32) } else { 0 };
     let float = Float(if kind.dtype == DType::F64 { Type::F64 } else { Type::F32 });
     let (count, n) = (plan.count as u64, kind.n as u64);
+    let convolved = plan.length != kind.n;
+    let of = |radices: Vec<usize>, inverse: bool| {
+        radices.into_iter().scan(1, move |all, radix| {
+            let done = *all;
+            *all *= radix;
+            Some(Pass { radix, done, inverse })
+        })
+    };
+    let mut passes: Vec<Pass> = of(plan.radices.clone(), kind.inverse && !convolved).collect();
+    let there = passes.len();
+    if convolved {
+        passes.extend(of(plan.radices.iter().rev().copied().collect(), true));
+    }
     let mut lines = Lines { cx, kind, plan, float, base, used: false, first };
-    let (table, starts) = lines.table(&mut w);
-    let mut butterfly = Butterfly::new(float, kind.inverse);
-    let (mut done, mut held) = (1, Vec::new());
-    for (pass, &radix) in radices.iter().enumerate() {
+    let tables = lines.tables(&mut w, &passes, convolved);
+    let mut butterflies = [false, true].map(|inverse| Butterfly::new(float, inverse));
+    let mut held: Vec<Vec<Number>> = Vec::new();
+    for (number, pass) in passes.iter().enumerate() {
+        let butterfly = &mut butterflies[usize::from(pass.inverse)];
         let mut results = Vec::new();
-        for (round, at) in (0..).zip(lines.owns(&mut w, radix, true)) {
-            let mut x = if pass == 0 { lines.load(&mut w, radix, at)? } else { std::mem::take(&mut held[round]) };
-            if let Some(table) = table.filter(|_| done > 1) {
-                let (_, k) = w.b.divmod(at.number, done as u32);
-                let root = lines.root(&mut w, table, starts[pass], k);
-                butterfly.turn(&mut w.b, &mut x, root);
+        for (round, at) in lines.owns(&mut w, pass.radix, true).into_iter().enumerate() {
+            let mut x = match number {
+                0 => lines.load(&mut w, pass.radix, at)?,
+                _ => std::mem::take(&mut held[round]),
+            };
+            if let Some(buffer) = tables.buffer {
+                let start = match number {
+                    0 if convolved => Some(tables.chirp),
+                    _ if number == there => Some(tables.spectrum),
+                    _ => None,
+                };
+                if let Some(start) = start {
+                    lines.scale(&mut w, butterfly, (buffer, start), at.number, &mut x);
+                }
+                if pass.done > 1 {
+                    let (_, k) = w.b.divmod(at.number, pass.done as u32);
+                    let root = lines.root(&mut w, buffer, tables.roots[number], k);
+                    butterfly.turn(&mut w.b, &mut x, root);
+                }
             }
             results.push(butterfly.transform(&mut w.b, &x));
         }
-        if pass + 1 == radices.len() {
-            for (at, x) in lines.owns(&mut w, radix, false).into_iter().zip(&results) {
-                lines.store(&mut w, done, at, x)?;
+        held = match passes.get(number + 1) {
+            Some(_) if number + 1 == there => results,
+            Some(next) => lines.exchange(&mut w, (pass.done, pass.radix, next.radix), &results),
+            None => {
+                let owns = lines.owns(&mut w, pass.radix, false);
+                for (at, mut x) in owns.into_iter().zip(results) {
+                    // Others are not stored.
+                    let bins = cx.step.output.view.dims[2];
+                    x.iter_mut().skip(bins.div_ceil(pass.done)).for_each(|x| *x = Number::ZERO);
+                    if let Some(buffer) = tables.buffer.filter(|_| convolved) {
+                        lines.scale(&mut w, butterfly, (buffer, tables.chirp), at.number, &mut x);
+                    }
+                    lines.store(&mut w, pass.done, at, &x)?;
+                }
+                Vec::new()
             }
-        } else {
-            held = lines.exchange(&mut w, (done, radix, radices[pass + 1]), &results);
-        }
-        done *= radix;
+        };
     }
     let flops = count * 5 * n * u64::from(n.ilog2());
     Ok(vec![w.finish([groups, 1, 1], flops)])
 }
 
+/// The transform of some numbers on the host.
+fn transformed(x: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let n = x.len();
+    let Some(p) = (2..=n).find(|p| n.is_multiple_of(*p)) else { return x.to_vec() };
+    let parts: Vec<Vec<(f64, f64)>> =
+        (0..p).map(|j| transformed(&x.iter().skip(j).step_by(p).copied().collect::<Vec<_>>())).collect();
+    let term = |k: usize, j: usize| {
+        let (sin, cos) = (2.0 * PI * ((j * k % n) as f64 / n as f64)).sin_cos();
+        let (re, im) = parts[j][k % (n / p)];
+        (re * cos + im * sin, im * cos - re * sin)
+    };
+    let sum = |k: usize| (0..p).map(|j| term(k, j)).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+    (0..n).map(sum).collect()
+}
+
 impl Lines<'_> {
-    /// Roots of unity that butterflies of each pass are turned by, and where those of a pass begin.
-    fn table(&self, w: &mut Writer) -> (Option<Buffer>, Vec<u32>) {
-        let (mut data, mut starts, mut done) = (Vec::new(), Vec::new(), 1);
-        for radix in &self.plan.radices {
-            starts.push(data.len() as u32);
-            let length = done * radix;
-            for k in 0..if done > 1 { done } else { 0 } {
-                let (sin, cos) = (2.0 * PI * (k as f64 / length as f64)).sin_cos();
-                for part in [cos, if self.kind.inverse { sin } else { -sin }] {
-                    match self.float.is_double() {
-                        true => data.extend(part.to_le_bytes()),
-                        false => data.extend((part as f32).to_le_bytes()),
-                    }
+    /// Roots of unity that butterflies of each pass are turned by; and, of a convolution, the chirp and its transform.
+    fn tables(&self, w: &mut Writer, passes: &[Pass], convolved: bool) -> Tables {
+        let mut data = Vec::new();
+        let add = |data: &mut Vec<u8>, numbers: Vec<(f64, f64)>| {
+            let start = data.len() as u32;
+            for part in numbers.into_iter().flat_map(|(re, im)| [re, im]) {
+                match self.float.is_double() {
+                    true => data.extend(part.to_le_bytes()),
+                    false => data.extend((part as f32).to_le_bytes()),
                 }
             }
-            done = length;
+            start
+        };
+        let unit = |turns: f64, inverse: bool| {
+            let (sin, cos) = (2.0 * PI * turns).sin_cos();
+            (cos, if inverse { sin } else { -sin })
+        };
+        let roots = |pass: &Pass| {
+            let length = (pass.done * pass.radix) as f64;
+            let count = if pass.done > 1 { pass.done } else { 0 };
+            (0..count).map(|k| unit(k as f64 / length, pass.inverse)).collect()
+        };
+        let roots = passes.iter().map(|pass| add(&mut data, roots(pass))).collect();
+        let (mut chirp, mut spectrum) = (0, 0);
+        if convolved {
+            let (n, length) = (self.kind.n, self.plan.length);
+            let all: Vec<(f64, f64)> =
+                (0..n).map(|j| unit((j * j % (2 * n)) as f64 / (2 * n) as f64, self.kind.inverse)).collect();
+            let mut other = vec![(0.0, 0.0); length];
+            for (j, (re, im)) in all.iter().enumerate() {
+                // What the way there and back multiplies by goes in with it.
+                let conjugate = (re / length as f64, -im / length as f64);
+                other[j] = conjugate;
+                other[(length - j) % length] = conjugate;
+            }
+            chirp = add(&mut data, all);
+            spectrum = add(&mut data, transformed(&other));
         }
-        let table = (!data.is_empty()).then(|| w.blob(Blob::Data(data)));
-        (table, starts)
+        let buffer = (!data.is_empty()).then(|| w.blob(Blob::Data(data)));
+        Tables { buffer, roots, chirp, spectrum }
+    }
+
+    /// Elements of a butterfly, which lie a pass's results apart, times those of a table. There is one for each element that is not 0, or is stored.
+    fn scale(
+        &self,
+        w: &mut Writer,
+        butterfly: &Butterfly,
+        (table, start): (Buffer, u32),
+        first: Part,
+        x: &mut [Number],
+    ) {
+        let apart = self.plan.length / x.len();
+        for (j, x) in x.iter_mut().enumerate().filter(|(_, x)| !x.is_zero()) {
+            let k = w.b.add(first, (j * apart) as u32);
+            let factor = self.root(w, table, start, k);
+            *x = butterfly.times(&mut w.b, *x, factor);
+        }
     }
 
     /// A root of a pass.
@@ -226,7 +335,7 @@ impl Lines<'_> {
 
     /// The workitem's butterflies of a pass: those beyond the last one are the last one again, or of lines of their own.
     fn owns(&self, w: &mut Writer, radix: usize, inside: bool) -> Vec<Own> {
-        let (n, lines, team) = (self.kind.n, self.plan.lines, self.plan.team);
+        let (n, lines, team) = (self.plan.length, self.plan.lines, self.plan.team);
         let (each, all) = (n / radix, lines * n / radix);
         let item = w.b.workitem_id();
         let of = |w: &mut Writer, round: usize| {
@@ -270,26 +379,31 @@ impl Lines<'_> {
     fn load(&self, w: &mut Writer, radix: usize, at: Own) -> Res<Vec<Number>> {
         let (cx, n) = (self.cx, self.kind.n);
         let view = &cx.step.inputs[0].view;
-        let (given, apart, t) = (view.dims[2], n / radix, cx.dtype(Arg::Input(0)));
+        let (given, apart, t) = (view.dims[2], self.plan.length / radix, cx.dtype(Arg::Input(0)));
         let ([a, b, q], there) = self.line(w, at);
         let buf = w.buffer(cx, Arg::Input(0))?;
         let window = if self.kind.window { Some(w.buffer(cx, Arg::Input(1))?) } else { None };
         let mut out = Vec::new();
         for j in 0..radix {
             let (least, most) = (j * apart, (j + 1) * apart - 1);
+            if least >= n || !self.kind.hermitian && least >= given {
+                out.push(Number::ZERO);
+                continue;
+            }
             let place = w.b.add(at.number, least as u32);
             let (mut from, mut beyond, mut mask) = (place, None, there);
             let mut maybe_missing = most >= given;
             if self.kind.hermitian {
+                if most >= n {
+                    let inside = w.b.lt_u32(place, n as u32);
+                    mask = Some(mask.map_or(inside, |m| w.b.mask_and(m, inside)));
+                }
                 let all = w.b.scalar(n as u32);
                 let other = w.b.sub(all, place);
                 let turned = w.b.lt_u32(other, place);
                 from = w.b.select(turned, other, place);
                 beyond = Some(turned);
                 maybe_missing = given <= n / 2;
-            } else if least >= given {
-                out.push(Number::ZERO);
-                continue;
             }
             if maybe_missing {
                 let inside = w.b.lt_u32(from, given as u32);
@@ -377,8 +491,7 @@ impl Lines<'_> {
         (done, radix, next): (usize, usize, usize),
         results: &[Vec<Number>],
     ) -> Vec<Vec<Number>> {
-        let n = self.kind.n;
-        let (each, after) = (n / radix, n / next);
+        let (each, after) = (self.plan.length / radix, self.plan.length / next);
         let written = |t: usize, q: usize| (t - t % done) * radix + t % done + q * done;
         let to_steps = Steps::of(&self.plan, each, radix, done, written);
         let from_steps = Steps::of(&self.plan, after, next, after, |t, j| t + j * after);
@@ -431,7 +544,7 @@ impl Lines<'_> {
         let ([a, b, q], mut there) = self.line(w, at);
         // Other lines than the workgroup's are nobody's.
         let radix = results.len();
-        let all = self.plan.lines * self.kind.n / radix;
+        let all = self.plan.lines * self.plan.length / radix;
         if !all.is_multiple_of(self.plan.team)
             && let Some(line) = at.line
         {

@@ -27,6 +27,11 @@ impl Number {
         Number { re: Some(re), im }
     }
 
+    /// True where it is known to be 0.
+    pub fn is_zero(&self) -> bool {
+        self.re.is_none() && self.im.is_none()
+    }
+
     /// Its real (0) or imaginary part (1) in a register.
     pub fn part(&self, b: &mut Builder, float: Float, part: usize) -> Part {
         [self.re, self.im][part].unwrap_or_else(|| float.held(b, 0.0))
@@ -124,18 +129,22 @@ impl Butterfly {
         Number { re: own_re, im: own_im }
     }
 
+    /// The product of two numbers.
+    pub fn times(&self, b: &mut Builder, x: Number, y: Number) -> Number {
+        let (re, im) = (y.part(b, self.float, 0), y.part(b, self.float, 1));
+        self.product(b, x, (re.into(), im.into()), None)
+    }
+
     /// Element `j` times the `j`-th power of a root.
-    pub fn turn(&mut self, b: &mut Builder, x: &mut [Number], root: Number) {
+    pub fn turn(&self, b: &mut Builder, x: &mut [Number], root: Number) {
         let mut powers = vec![None, Some(root)];
         for j in 2..x.len() {
             let (Some(y), Some(z)) = (powers[j / 2], powers[j - j / 2]) else { continue };
-            let (z_re, z_im) = (z.part(b, self.float, 0), z.part(b, self.float, 1));
-            powers.push(Some(self.product(b, y, (z_re.into(), z_im.into()), None)));
+            powers.push(Some(self.times(b, y, z)));
         }
         for (x, power) in x.iter_mut().zip(powers) {
             if let Some(y) = power {
-                let (re, im) = (y.part(b, self.float, 0), y.part(b, self.float, 1));
-                *x = self.product(b, *x, (re.into(), im.into()), None);
+                *x = self.times(b, *x, y);
             }
         }
     }

@@ -24,7 +24,7 @@ fn line(at: impl Fn(usize) -> (f64, f64), own: usize, n: usize) -> Vec<(f64, f64
 }
 
 /// Lines, their elements, what lies within an element, and the length: of one pass and of several, of odd radices and even ones, a longer and a shorter one; a
-/// large prime factor, for which passes are launches.
+/// large prime factor, of a length that a workgroup can hold and of one for which passes are launches.
 #[test]
 fn transforms_of_any_length() {
     let (there, back) = ((false, false, 2), (true, false, 2));
@@ -35,13 +35,16 @@ fn transforms_of_any_length() {
         (20, 368, 1, 368, [half, back]),
         (38, 200, 1, 256, [whole, there]),
         (38, 300, 1, 256, [half, whole]),
-        (70, 16, 1, 16, [there, half]),
+        (30, 16, 1, 16, [there, half]),
         (9, 12, 5, 12, [back, whole]),
         (3, 625, 2, 625, [there, half]),
         (2, 4096, 1, 4096, [whole, real]),
         (5, 1155, 1, 1155, [back, there]),
         (1, 1001, 17, 1001, [half, real]),
         (3, 500, 33, 512, [there, back]),
+        (2, 1009, 3, 1009, [whole, back]),
+        (5, 34, 1, 37, [there, half]),
+        (1, 4102, 1, 4102, [real, whole]),
     ] {
         for (inverse, onesided, parts) in kinds {
             let mut b = Builder::new(20, 7);
@@ -94,12 +97,11 @@ fn scalar(b: &mut Builder, list: &str) -> String {
     b.constant(HostTensor::from_i64(&[], &value))
 }
 
-/// Frames overlap, or leave something out between them; those of 46 elements take a launch for each pass.
+/// Frames overlap, or leave something out between them; those of 46 elements are convolutions.
 #[test]
 fn frames_of_any_length() {
-    for (n, step, onesided) in [(128, 40, true), (400, 160, true), (480, 121, false), (46, 51, true), (8192, 100, true)]
-    {
-        let frames = if n > 4096 { 3 } else { 150 };
+    for (n, step, onesided) in [(128, 40, true), (400, 160, true), (480, 121, false), (46, 51, true)] {
+        let frames = 150;
         let samples = n + step * (frames - 1);
         let mut b = Builder::new(17, 9);
         let x = b.input(&[1, samples, 1]);
@@ -128,10 +130,10 @@ fn frames_of_any_length() {
 #[test]
 fn random_transforms() {
     let mut draw = Builder::new(20, 31);
-    for round in 0..60 {
+    for round in 0..40 {
         let n = match draw.below(3) {
-            0 => 1 << draw.between(1, 11),
-            1 => [2, 3, 5, 7, 11, 13][draw.below(6)] * draw.between(1, 40),
+            0 => 1 << draw.between(1, 10),
+            1 => [2, 3, 5, 7, 11, 13][draw.below(6)] * draw.between(1, 30),
             _ => draw.between(2, 500),
         };
         let (outer, inner) = (draw.between(1, 9), [1, 1, 2, 19][draw.below(4)]);

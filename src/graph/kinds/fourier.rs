@@ -25,6 +25,22 @@ pub struct Fourier {
     pub dtype: DType,
 }
 
+/// How a transform is computed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Passes {
+    /// Radices of passes over elements of which there are as many as the radices' product.
+    pub radices: Vec<usize>,
+    /// These are more than the transform has: it is a convolution with a chirp, which transforms of that length and back compute (Bluestein 1970).
+    pub convolved: bool,
+}
+
+impl Passes {
+    /// Elements that are transformed.
+    pub fn length(&self) -> usize {
+        self.radices.iter().product()
+    }
+}
+
 impl Fourier {
     /// Bytes of the real parts of a line, at most: a workgroup holds a line in registers, and its real parts in LDS.
     const LONGEST: usize = 32 << 10;
@@ -33,9 +49,22 @@ impl Fourier {
     const RADIX: usize = 20;
     const PRIME: usize = 13;
 
+    /// The passes that a transform of `n` elements takes. None where it is too long. A convolution cancels more: it is computed in f64 alone.
+    pub fn passes(n: usize, dtype: DType) -> Option<Passes> {
+        if let Some(radices) = Fourier::radices(n, dtype) {
+            return Some(Passes { radices, convolved: false });
+        }
+        let least = (2 * n).checked_sub(1).filter(|_| n > 1 && dtype == DType::F64)?;
+        let lengths = [1, 3, 5, 9, 15].into_iter().flat_map(|odd| (0..16).map(move |bits| odd << bits));
+        let able = lengths.filter(|length| *length >= least && *length < 2 * least.next_power_of_two());
+        let all = able.filter_map(|length| Fourier::radices(length, dtype));
+        let radices = all.min_by_key(|r| r.len() * r.iter().product::<usize>())?;
+        Some(Passes { radices, convolved: true })
+    }
+
     /// Radices of the passes that a transform of `n` elements takes, as few as there can be and of these the ones with the least sum; odd ones
     /// first. None where it is too long, or has a prime factor that is too large.
-    pub fn radices(n: usize, dtype: DType) -> Option<Vec<usize>> {
+    fn radices(n: usize, dtype: DType) -> Option<Vec<usize>> {
         let mut left = n;
         for p in 2..=Fourier::PRIME {
             while left.is_multiple_of(p) {
@@ -93,7 +122,7 @@ impl Kind for Fourier {
         if self.window && operands[1] != (t, &[given]) {
             return Err(Broken::Fit(format!("a window {:?} for {given} elements", operands[1])));
         }
-        if Fourier::radices(self.n, self.dtype).is_none() {
+        if Fourier::passes(self.n, self.dtype).is_none() {
             return Err(Broken::Fit(format!("transforms {} elements", self.n)));
         }
         Ok(Some(Inferred { dtype: self.dtype, dims: vec![Some(a), Some(b), None, Some(q), None] }))
@@ -156,8 +185,13 @@ mod tests {
         assert_eq!(of(75), Some(vec![5, 15]));
         assert_eq!([of(1), of(17), of(1009), of(1 << 14)], [None, None, None, None]);
         assert_eq!(Fourier::radices(8192, DType::F64), None);
+        let of = |n: usize| Fourier::passes(n, DType::F64).map(|p| (p.length(), p.convolved));
+        assert_eq!(
+            [of(1000), of(1009), of(17), of(2053)],
+            [Some((1000, false)), Some((2048, true)), Some((36, true)), None]
+        );
         for n in 2..=8192 {
-            if let Some(all) = of(n) {
+            if let Some(all) = Fourier::radices(n, DType::F32) {
                 assert_eq!(all.iter().product::<usize>(), n);
                 assert!(all.iter().all(|r| (2..=Fourier::RADIX).contains(r)), "{all:?}");
             }

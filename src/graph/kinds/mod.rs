@@ -29,7 +29,7 @@ pub use attention::{Attention, MadeLines, Undefined};
 pub use computed::{ComputedLines, LineRule};
 pub use conv::{Before, Conv, Summand};
 pub use extremes::Extremes;
-pub use fourier::Fourier;
+pub use fourier::{Fourier, Passes};
 pub use nibbles::Nibbles;
 pub use normalize::Normalize;
 pub use normed::Normed;

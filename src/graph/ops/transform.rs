@@ -1,6 +1,6 @@
 //! Fourier transforms, what goes with them (windows, mel weights), and determinants.
 //!
-//! Lengths of small factors are a step of their own ([`Fourier`]). Another transform is done in launches for passes (Cooley and Tukey 1965, in Stockham's order, which sorts itself): after passes whose radices have the product `l`, there are transforms of `l`
+//! What a workgroup can hold is a step of its own ([`Fourier`]). A longer transform is done in launches for passes (Cooley and Tukey 1965, in Stockham's order, which sorts itself): after passes whose radices have the product `l`, there are transforms of `l`
 //! elements each, of those that lie `n / l` apart. A pass is a sum of as many terms as its radix against a table of cosines and sines; the place in the
 //! table is a product of indices modulo its length, so that angles are exact. Short transforms and few are one pass of all terms, and so is
 //! what a large prime factor leaves.
@@ -129,7 +129,7 @@ fn at_once(
     (dims, strides): ([usize; 5], [usize; 5]),
     [bins, parts]: [usize; 2],
 ) -> Option<Lazy> {
-    Fourier::radices(kind.n, kind.dtype)?;
+    Fourier::passes(kind.n, kind.dtype)?;
     let mut operands: Vec<Access> = operands.into_iter().flatten().cloned().collect();
     if !operands.iter().all(|a| a.is_plain() && a.view.is_dense()) {
         return None;
@@ -321,10 +321,16 @@ pub(super) fn stft(cx: &mut Lowering<'_>) -> Res<()> {
     let (outer, inverse) = (batch * frames, false);
     let strides = [samples * parts, step * parts, parts, 0, 1];
     let dims = [batch, frames, n, 1, parts];
-    let kind = Fourier { n, inverse, hermitian: false, window: window.is_some(), dtype };
-    if let Some(y) = at_once(cx, kind, [operands.first(), operands.get(1)], (dims, strides), [bins, 2]) {
-        cx.set(0, y.reshaped(&out));
-        return Ok(());
+    for computed in [dtype, DType::F64] {
+        let kind = Fourier { n, inverse, hermitian: false, window: window.is_some(), dtype: computed };
+        if let Some(mut y) = at_once(cx, kind, [operands.first(), operands.get(1)], (dims, strides), [bins, 2]) {
+            let mut e = Expr::new();
+            let sum = e.push_acc(computed);
+            let result = e.cast(sum, dtype);
+            y.expr = e.finish(result);
+            cx.set(0, y.reshaped(&out));
+            return Ok(());
+        }
     }
     let transform = Transform { outer, n, inner: 1, inverse, dtype, bins, parts: 2, given: n };
     let read = |c: &mut Coder, [o, j, _]: [Val; 3]| {
