@@ -15,10 +15,14 @@
 //! Layers of a model are rounds of the same steps, which share their code: each round has arguments of its own. The first step of a round waits for the last one of the
 //! round before, if there is one ([`Number::Before`]).
 //!
+//! Where a device has several dies, workgroups of a step count in turns at as many counters, which they so keep busy for less long; others look at all of them at once. Those of
+//! a round's last step count at one.
+//!
 //! Counters lie in [`Arg::Links`], which is zero before each launch and after it. What a step waits at nobody looks at any more when all of
 //! it have ended: the first workgroup of the step behind it clears that. The counter of a launch's last step wraps to 0 by itself ([`Number::Wraps`]), and
 //! who finds that it has done so clears what that step has waited at.
 
+use super::choice::Machine;
 use super::{Arg, Cx, Number, Tuning, Writer, attention, packed};
 use crate::graph::fused::{Access, FusedGraph, Step, StepKind};
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
@@ -39,9 +43,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// Bytes of a step's counter: one for each lane of a wave, of which others look at the first.
-    pub fn pitch(target: Target) -> u32 {
+    /// Counters of a step that another one of its round follows.
+    fn ways(target: Target) -> u32 {
+        Machine::of(target).dies.next_power_of_two()
+    }
+
+    /// Bytes of a counter: one for each lane of a wave, of which others look at the first.
+    fn of_one(target: Target) -> u32 {
         target.info().wave_size * 4
+    }
+
+    /// Bytes of a step's counters.
+    pub fn pitch(target: Target) -> u32 {
+        Link::ways(target) * Link::of_one(target)
     }
 
     /// Bytes of [`Arg::Links`] for so many steps of all rounds. A round's begins behind as many counters as the rounds before it have steps.
@@ -94,7 +108,7 @@ impl Writer {
     /// Asks for what the step's waits need, so that it is there by then.
     pub(super) fn ask_links(&mut self) {
         let Some(link) = self.link else { return };
-        let pitch = self.b.wave_size() * 4;
+        let pitch = Link::pitch(self.b.target());
         let bytes = [0, 1, 2].map(|n| (link.number + n) * pitch);
         let buffer = self.b.buffer_arg(self.args.len() as u32, bytes[2] + pitch);
         self.args.push((Arg::Links, buffer));
@@ -108,13 +122,24 @@ impl Writer {
     pub(super) fn wait_for_step_before(&mut self) {
         let (Some(link), Some(Counters { buffer, before, bytes, .. })) = (self.link, self.counters) else { return };
         let b = &mut self.b;
-        let (_, number) = lane_and_wave(b);
+        let (lane, number) = lane_and_wave(b);
         let told = b.label();
         b.branch_lt(0u32, number, told);
         if link.before.is_none() {
             b.branch_lt(before, 1u32, told);
         }
-        let (at, start, found) = (b.to_vector(0u32), b.scalar(bytes[1]), b.v(1));
+        let (start, found) = (b.scalar(bytes[1]), b.v(1));
+        // Each lane looks at one of the counters, and knows how many count there.
+        let ways = Link::ways(b.target());
+        let (at, before) = match link.before.filter(|_| ways > 1) {
+            Some(all) => {
+                let way = b.and(lane, ways - 1);
+                let at = b.mul(way, Link::of_one(b.target()));
+                let left = b.sub(all + ways - 1, way);
+                (at, b.shr(left, ways.trailing_zeros()).into())
+            }
+            None => (b.to_vector(0u32), before),
+        };
         b.loop_while_any("wait", |b| {
             b.loads_from_device(true);
             b.load_into(found, buffer, at, start, 0);
@@ -140,9 +165,12 @@ impl Writer {
         let (left, cleared) = (b.label(), b.label());
         b.branch_lt(0u32, number, left);
         let own = b.shl(lane, 2u32);
+        let (ways, of_one) = (Link::ways(b.target()), Link::of_one(b.target()));
         let clear = |b: &mut Builder, byte: u32| {
-            let (zero, start) = (b.to_vector(0u32), b.scalar(byte));
-            b.device_store(buffer, zero, own, start, 0);
+            for way in 0..ways {
+                let (zero, start) = (b.to_vector(0u32), b.scalar(byte + way * of_one));
+                b.device_store(buffer, zero, own, start, 0);
+            }
         };
         let counted = match (pointer, wraps) {
             (Some(pointer), Some(wraps)) => {
@@ -150,7 +178,17 @@ impl Writer {
                 Some((b.device_increment(pointer, at, wraps), wraps))
             }
             _ => {
-                b.device_count(buffer, lane, bytes[2]);
+                let id = |dim: usize| (grid[dim] > 1).then(|| (grid[dim], b.workgroup_id(dim)));
+                let ids: Vec<(u32, Part)> = (0..3).rev().filter_map(id).collect();
+                let group = ids.into_iter().reduce(|(_, n), (of, id)| (of, b.mad(n, of, id)));
+                let start = match group.filter(|_| ways > 1) {
+                    Some((_, group)) => {
+                        let way = b.and(group, ways - 1);
+                        b.mad(way, of_one, bytes[2])
+                    }
+                    None => b.scalar(bytes[2]),
+                };
+                b.device_count(buffer, lane, start);
                 None
             }
         };

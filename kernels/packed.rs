@@ -37,8 +37,8 @@ const RUNS: u32 = 8;
 /// Waves that a compute unit needs to keep memory busy.
 const WAVES: u32 = 8;
 
-/// The two halves of a word of f16 numbers from 1024 on, whose last bits are whole numbers.
-const THOUSANDS: u32 = 0x6400_6400;
+/// Bits of an f16 number behind the first one.
+const MANTISSA: u32 = 10;
 
 /// Who multiplies what.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,8 @@ struct Plan {
     /// Runs of each column that a workitem reads.
     runs: u32,
     workgroup: u32,
+    /// Dwords of runs on their way.
+    ahead: u32,
 }
 
 impl Plan {
@@ -62,7 +64,8 @@ impl Plan {
         let all = (p.depth / p.together()) as u32;
         let sums = (rows * p.of_column()) as u32;
         // Steps that share a launch share what registers there are, too.
-        let lines = if cx.link.is_some() { LINES_LINKED } else { u32::MAX };
+        let linked = cx.link.is_some();
+        let lines = if linked { LINES_LINKED } else { u32::MAX };
         let fits = |c: &u32| n.is_multiple_of(*c as usize) && c * sums <= 16 && c * p.of_column() as u32 <= lines;
         let mut columns = [4, 2, 1].into_iter().find(fits)?;
         let mut team = 16;
@@ -70,20 +73,29 @@ impl Plan {
             team *= 2;
         }
         let waves = |team: u32, columns: u32| n as u64 * u64::from(team) / u64::from(columns * wave);
-        let enough = u64::from(WAVES * target.cus());
+        let enough = u64::from(if linked { WAVES_LINKED } else { WAVES } * target.cus());
+        // Several waves of a workgroup that shares its launch are a team only if all are.
+        let most = if linked { wave } else { lanes::MOST };
         while waves(team, columns) < enough {
             let runs = all.div_ceil(team);
             match (runs, columns) {
-                (3.., _) if team < lanes::MOST => team *= 2,
+                (3.., _) if team < most => team *= 2,
                 (_, 2..) => columns /= 2,
-                (2, _) if team < lanes::MOST => team *= 2,
+                (2, _) if team < most => team *= 2,
                 _ => break,
             }
         }
-        // Workgroups of steps that share a launch are equal; several waves of one are a team only if all are.
-        if cx.link.is_some() && team > wave {
+        // Workgroups of steps that share a launch are equal.
+        if linked && team > wave {
             team = if team >= linked::ITEMS { linked::ITEMS } else { wave };
         }
+        // Lines may be asked for further ahead where steps around have room beside this one.
+        let room = u64::from(target.cus() * info.simds * (info.vgprs_per_simd / REGISTERS_LINKED));
+        let ahead = match linked {
+            true if 4 * room >= 7 * waves(team, columns) => AHEAD_BESIDE,
+            true => AHEAD_LINKED,
+            false => AHEAD,
+        };
         (team <= lanes::MOST).then(|| {
             let groups = |size: u32| n as u64 * u64::from(team) / u64::from(columns * size);
             // Teams of several waves meet in LDS, one of them in a workgroup.
@@ -91,7 +103,7 @@ impl Plan {
             while cx.link.is_none() && workgroup > wave.max(team) && groups(workgroup) < u64::from(2 * target.cus()) {
                 workgroup /= 2;
             }
-            Plan { team, columns, runs: all.div_ceil(team), workgroup }
+            Plan { team, columns, runs: all.div_ceil(team), workgroup, ahead }
         })
     }
 }
@@ -136,9 +148,15 @@ struct Run {
 const DATA: u32 = 32;
 const AHEAD: u32 = 112;
 
-/// The same where steps share a launch: all have as many registers as one of them needs, and more workgroups at once hide that each waits.
+/// The same where steps share a launch: all have as many registers as one of them needs, and more workgroups at once hide that each waits. Where the device has room for
+/// nearly as many workgroups of other steps beside them memory has to do while all of a step compute.
 const AHEAD_LINKED: u32 = 56;
+const AHEAD_BESIDE: u32 = 76;
 const LINES_LINKED: u32 = 4;
+
+/// Registers that workitems of such steps have, and waves of a compute unit: steps around keep memory busy, too, and columns share what is read of the data.
+const REGISTERS_LINKED: u32 = 128;
+const WAVES_LINKED: u32 = 5;
 
 /// Clocks that a workgroup takes longer where it normalises rows before it multiplies them: its waves wait for them and for each other
 /// while the first weights come. By the cycle model, of launches with this beginning and without.
@@ -227,18 +245,25 @@ pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     Ok(vec![w.finish(grid, 2 * (rows * n * p.of_column() * p.depth) as u64)])
 }
 
-/// The numbers of a word, or what they are above the `middle` one, as pairs of f16: `(j, j + half)`.
+/// The numbers of a word, or what they are above the `middle` one, as pairs of f16: `(j, j + half)`. The last bits of an f16 number from 1024 on are ones; those in
+/// front of them are ones of numbers from a smaller power of two on, so that not each has to be shifted.
 fn pairs(b: &mut Builder, bits: u32, middle: bool, word: Part) -> Vec<Part> {
     let field = (1u32 << bits) - 1;
-    let less = b.scalar(0xe400_e400 + if middle { 0x0001_0001 << (bits - 1) } else { 0 });
-    (0..16 / bits)
-        .map(|j| {
-            let x = if j > 0 { b.shr(word, j * bits) } else { word };
-            let thousands = b.to_vector(THOUSANDS);
-            let x = small::and_or(b, x, field << 16 | field, thousands);
-            b.op(Gen::Add.of(Type::PkF16), &[x.into(), less.into()])
-        })
-        .collect()
+    let beside = MANTISSA / bits;
+    let twice = |x: f32| u32::from(f16::from_f32(x).to_bits()) * 0x1_0001;
+    let mut shifted = word;
+    let number = |j: u32| {
+        let place = j % beside * bits;
+        if j > 0 && place == 0 {
+            shifted = b.shr(word, j * bits);
+        }
+        let from = (1u32 << (MANTISSA - place)) as f32;
+        let less = b.scalar(twice(-from - if middle { (1u32 << (bits - 1)) as f32 } else { 0.0 }));
+        let power = b.to_vector(twice(from));
+        let x = small::and_or(b, shifted, (field << 16 | field) << place, power);
+        b.op(Gen::Add.of(Type::PkF16), &[x.into(), less.into()])
+    };
+    (0..16 / bits).map(number).collect()
 }
 
 /// The dwords of some registers, one by one.
@@ -274,10 +299,13 @@ impl Product<'_> {
         let first = w.b.mad(self.column, pitch, own);
         let all = (self.p.depth / self.p.together()) as u32;
         let early = self.early();
-        let each = columns * (RUN / 4 + 1) + if early { self.own_data() } else { 0 };
-        let ahead = if self.cx.link.is_some() { AHEAD_LINKED } else { AHEAD };
-        let distance = (ahead / each).max(1);
-        let load = |w: &mut Writer, number: u32, early: bool| -> Res<Run> {
+        let (each, data) = (columns * (RUN / 4 + 1), if early { self.own_data() } else { 0 });
+        let ahead = self.plan.ahead;
+        // Data of a step of the same launch come behind the wait. Where all weights are there by then only the next ones' have to.
+        let whole = self.cx.waits() && ahead >= data + self.plan.runs * each;
+        let distance = if whole { self.plan.runs } else { (ahead / (each + data)).max(1).min(self.plan.runs) };
+        let near = if whole { 1 } else { distance };
+        let load = |w: &mut Writer, number: u32| -> Res<Run> {
             let mask = ((number + 1) * self.plan.team > all).then(|| {
                 let left = all.saturating_sub(number * self.plan.team);
                 w.b.op(Gen::CmpGt.of(Type::U32), &[left.into(), self.member.into()])
@@ -290,10 +318,12 @@ impl Product<'_> {
                 run.scales.push(self.blockwise(w, &run, k, Arg::Input(2))?);
                 run.zeros.extend(self.zero_points(w, &run, k)?);
             }
-            if early {
-                run.data = self.raws(w, &run)?;
-            }
             Ok(run)
+        };
+        // Before the products of run `number - distance`.
+        let load_data = |w: &mut Writer, coming: &mut VecDeque<Run>, number: u32| -> Res<()> {
+            let due = |r: &&mut Run| early && r.data.is_empty() && r.number + distance <= number + near;
+            coming.iter_mut().filter(due).try_for_each(|run| Ok(run.data = self.raws(w, run)?))
         };
         // What a step of the same launch gives is there later than weights are.
         let mut waits = self.cx.waits();
@@ -304,9 +334,12 @@ impl Product<'_> {
         let mut coming = VecDeque::new();
         for number in 0..self.plan.runs + distance {
             if number < self.plan.runs {
-                coming.push_back(load(w, number, early && !waits)?);
+                coming.push_back(load(w, number)?);
             }
-            if number + 1 < distance.min(self.plan.runs) {
+            if !waits {
+                load_data(w, &mut coming, number)?;
+            }
+            if number + 1 < distance {
                 continue;
             }
             if std::mem::take(&mut waits) {
@@ -314,9 +347,7 @@ impl Product<'_> {
                 if let Some((rows, _)) = &self.kept {
                     held = Some(rows.load(w, self.cx)?);
                 }
-                for run in coming.iter_mut().filter(|_| early) {
-                    run.data = self.raws(w, run)?;
-                }
+                load_data(w, &mut coming, number)?;
             }
             if number >= distance
                 && let Some(mut run) = coming.pop_front()

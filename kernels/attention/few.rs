@@ -48,6 +48,9 @@ const ABREAST: [u32; 3] = [4, 2, 1];
 const ROUNDS: [u32; 8] = [1, 2, 3, 4, 6, 8, 16, 32];
 const BESIDE: u32 = 4;
 
+/// Dwords of a workitem's lines that are all on their way while the step waits for the one before; only those of a round where they are more.
+const AHEAD: u32 = 64;
+
 /// Bytes of LDS in which teams meet at once.
 const MEETING: u32 = 20 << 10;
 
@@ -373,13 +376,18 @@ impl Keys<'_> {
             }
         }
         self.ask(w);
-        let ahead = match self.cx.link.is_some() && loads_ahead(self.kind) {
-            true => {
-                let insides = self.insides(w, self.first, &[]);
-                Some([1, 2].map(|i| self.lines(w, i, self.first, &insides, &[])))
-            }
-            false => None,
+        let early = match self.cx.link.is_some() && loads_ahead(self.kind) {
+            true if 2 * few.rounds * few.abreast * RUN / 4 <= AHEAD => few.rounds,
+            true => 1,
+            false => 0,
         };
+        let mut ahead = Vec::new();
+        for round in 0..early {
+            let first = if round > 0 { w.b.add(self.first, round * few.round()) } else { self.first };
+            let insides = self.insides(w, first, &[]);
+            let [k, v] = [1, 2].map(|i| self.lines(w, i, first, &insides, &[]));
+            ahead.push((first, [k?, v?]));
+        }
         w.wait_for_step_before();
         let rows = self.rows(w, self.first, None)?;
         let view = &self.cx.step.inputs[0].view;
@@ -406,11 +414,11 @@ impl Keys<'_> {
                 results: (0..few.each).map(|_| float.held(&mut w.b, 0.0)).collect(),
             })
             .collect();
-        let (mut first, mut rounds) = (self.first, few.rounds);
-        if let Some([k, v]) = ahead {
-            self.round(w, &held, &states, first, Some([k?, v?]))?;
-            (first, rounds) = (w.b.add(first, few.round()), rounds - 1);
+        for (first, lines) in ahead {
+            self.round(w, &held, &states, first, Some(lines))?;
         }
+        let rounds = few.rounds - early;
+        let first = if early > 0 { w.b.add(self.first, early * few.round()) } else { self.first };
         match rounds {
             0 => return Ok(states),
             1 if !self.kind.any_keys => {

@@ -1,7 +1,7 @@
 //! Steps one behind the other in one launch: workgroups of each wait for all of the step before, and begin while these run.
 //!
 //! Each step is simulated as if it were alone. Of its workgroups that gives a timetable in two pieces: until they wait, with what they have asked of memory until
-//! then, and from there on. How long it takes from there on is simulated with a wait that is over when all that was asked for before is there; where memory is busy for longer, what
+//! then, and from there on; the last one also adds up what others have left, where it does. How long it takes from there on is simulated with a wait that is over when all that was asked for before is there; where memory is busy for longer, what
 //! comes is computed with as it comes: when all has come, the last workgroups have left what the vector ALUs do between two waits for memory. The timetables of all steps are run
 //! together ([`run`](waiting::run)): as many workgroups are resident as the kernel lets be, the next begins when
 //! one ends, memory shares its bandwidth among those that move something, and what the last workgroup of a step has stored takes its way to be seen; those that count
@@ -10,9 +10,10 @@
 
 use crate::chip::Chip;
 use crate::modelled::Modelled;
-use crate::record::{Level, Trace};
+use crate::record::{Level, Step, Trace};
 use crate::stall::Issued;
 use crate::waiting::{self, Needs, Pace, Piece};
+use rustc_hash::FxHashSet;
 
 /// How workgroups of a step go on.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,10 @@ pub(crate) struct Alone {
     pub computes: f64,
     /// Clocks that memory takes to move what one does.
     pub moved: f64,
+    /// Clocks that the last one takes longer, which adds up what others have found.
+    pub adding: f64,
+    /// Places at which the workgroups of the step before count themselves in turns.
+    pub places: usize,
     /// Workgroups at once, and clocks from the beginning of one to that of the next.
     pub at_once: usize,
     pub start: f64,
@@ -34,26 +39,30 @@ pub(crate) struct Alone {
 /// back; nobody has measured how many counters of one place take.
 const TURN: f64 = 2.0;
 
-/// The share of its lines from memory that a workgroup with these waves has asked for when it begins to wait for others; nothing where it does not wait. Of `placed` waves
-/// accesses know where they are served.
-pub(crate) fn asked_before(waves: &[Trace], placed: &[Trace], issued: &[Vec<Issued>]) -> Option<f64> {
+/// The share of `moved` bytes, which a workgroup moves from and to memory, that these waves of it have asked for when it begins to wait for others; nothing where it
+/// does not wait; and how many lines it waits at. What all load alike is not moved for each. Of `placed` waves accesses know where they are served.
+pub(crate) fn asked_before(
+    waves: &[Trace],
+    placed: &[Trace],
+    issued: &[Vec<Issued>],
+    line: f64,
+    moved: f64,
+) -> Option<(f64, usize)> {
     let at = |wave: usize, step: usize| issued.get(wave).and_then(|i| i.get(step)).map_or(0.0, |i| i.at() as f64);
-    let polls = |w: &Trace| {
-        let polls = |a: u32| w.accesses[a as usize].polls;
-        w.steps.iter().position(|s| s.access.is_some_and(polls))
+    // The first poll, and at how many lines it looks.
+    let poll = |(n, w): (usize, &Trace)| {
+        let polled = |s: &Step| s.access.map(|a| w.accesses[a as usize].polls).filter(|p| *p > 0);
+        w.steps.iter().enumerate().find_map(|(step, s)| Some((at(n, step), polled(s)?)))
     };
-    let until = waves.iter().enumerate().find_map(|(n, w)| Some(at(n, polls(w)?)))?;
-    let (mut before, mut all) = (0.0, 0.0);
+    let (until, places) = waves.iter().enumerate().find_map(poll)?;
+    let mut lines: FxHashSet<u64> = FxHashSet::default();
     for (n, (w, placed)) in waves.iter().zip(placed).enumerate() {
-        for (step, (s, weight)) in w.steps.iter().zip(w.weights()).enumerate() {
-            let from_memory = |a: &u32| placed.accesses[*a as usize].level >= Level::Dram;
-            let lines =
-                s.access.filter(from_memory).map_or(0.0, |a| w.accesses[a as usize].lines.len() as f64 * weight);
-            all += lines;
-            before += if at(n, step) < until { lines } else { 0.0 };
-        }
+        let early = w.steps.iter().enumerate().filter(|(step, _)| at(n, *step) < until);
+        let from_memory = |a: &usize| placed.accesses[*a].level >= Level::Dram;
+        let accesses = early.filter_map(|(_, s)| s.access.map(|a| a as usize)).filter(from_memory);
+        lines.extend(accesses.flat_map(|a| &w.accesses[a].lines));
     }
-    Some(before / f64::max(all, 1.0))
+    Some(((lines.len() as f64 * line / moved.max(1.0)).min(1.0), places))
 }
 
 /// Gives each step but the first of a launch the time that it adds; nothing where one of them is not known to be such a step.
@@ -73,23 +82,27 @@ pub fn chain(chip: &Chip, steps: &mut [&mut Modelled]) {
 fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<Vec<f64>> {
     let mut tables: Vec<Vec<Piece>> = Vec::new();
     let mut needs = Needs { stores: Vec::new(), waits: Vec::new(), joined: Vec::new(), of: Vec::new() };
+    let mut counters = 0..0;
     for (n, (a, workgroups)) in steps.iter().enumerate() {
-        needs.joined.push(*workgroups);
+        let (waited, places) = (counters.clone(), steps.get(n + 1).map_or(1, |next| next.0.places));
+        counters = needs.joined.len()..needs.joined.len() + places;
+        needs.joined.extend((0..places).map(|p| (workgroups + places - 1 - p) / places));
         for number in 0..*workgroups {
             // Before the last ones others go on meanwhile.
-            let behind = if number + a.at_once >= *workgroups { a.computes } else { 0.0 };
+            let adding = if number + 1 == *workgroups { a.adding } else { 0.0 };
+            let behind = adding + if number + a.at_once >= *workgroups { a.computes } else { 0.0 };
             let piece = |clocks: f64, share: f64| Piece { clocks, moved: share * a.moved, behind, ..Piece::default() };
             let ends = Some(needs.of.len());
-            needs.of.push(vec![n]);
+            needs.of.push(vec![counters.start + number % places]);
             if n == 0 {
-                tables.push(vec![piece(a.clocks, 1.0)]);
+                tables.push(vec![piece(a.clocks + adding, 1.0)]);
                 needs.stores.push(vec![ends]);
                 needs.waits.push(vec![Vec::new()]);
             } else {
                 let first = Piece { ahead: a.asked * a.moved, ..piece(a.clocks - a.behind, 0.0) };
-                tables.push(vec![first, piece(a.behind, 1.0 - a.asked)]);
+                tables.push(vec![first, piece(a.behind + adding, 1.0 - a.asked)]);
                 needs.stores.push(vec![None, ends]);
-                needs.waits.push(vec![vec![n - 1], Vec::new()]);
+                needs.waits.push(vec![waited.clone().collect(), Vec::new()]);
             }
         }
     }
@@ -115,6 +128,8 @@ mod tests {
             asked,
             computes: 50.0,
             moved,
+            adding: 0.0,
+            places: 1,
             at_once: 64,
             start: 0.0,
         };

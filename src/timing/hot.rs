@@ -122,7 +122,7 @@ fn plain(chip: &Chip, i: &Instr, lanes: u32) -> Option<Access> {
         _ => return None,
     };
     let level = if i.unit == Unit::Vmem { Level::L2 } else { Level::L1 };
-    Some(Access { clocks, level, lines, store: i.store, polls: false })
+    Some(Access { clocks, level, lines, store: i.store, polls: 0 })
 }
 
 /// Instructions that are simulated of a loop at least.

@@ -544,7 +544,9 @@ impl Recorded {
         }
         let alone = self.linked.then(|| {
             let issued = &full.issued[..first.len()];
-            let asks = if self.behind { asked_before(&groups[0].waves, &first, issued) } else { None };
+            let own = traffic.dram / workgroups as f64;
+            let asked = || asked_before(&groups[0].waves, &first, issued, chip.l1_line as f64, own);
+            let asks = if self.behind { asked() } else { None };
             // Rounds overlap.
             let clocks = parts.compute / workgroups.div_ceil(at_once) as f64;
             let scale = clocks / one.max(1.0);
@@ -560,9 +562,10 @@ impl Recorded {
             let vector = full.busy_with(Unit::Valu) + full.busy_with(Unit::Trans);
             let units = f64::from(chip.target.info().simds) * shared_cus as f64 * resident as f64;
             let waits = issued[0].iter().filter(|i| i.why() == Stall::Memory).count().max(1);
-            let (asked, computes) = (asks.unwrap_or(0.0), (vector / units / waits as f64 * scale).min(behind));
+            let (asked, places) = asks.unwrap_or((0.0, 1));
+            let computes = (vector / units / waits as f64 * scale).min(behind);
             let at_once = all as usize;
-            Alone { clocks, behind, asked, computes, moved: 0.0, at_once, start }
+            Alone { clocks, behind, asked, computes, moved: 0.0, adding: 0.0, places, at_once, start }
         });
         let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
         let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);

@@ -409,7 +409,7 @@ pub fn place(chip: &Chip, instrs: &[Instr], waves: &[Trace], served: &Served, fi
             let Some(a) = s.access else { continue };
             let (lines, level_of) = (&trace.accesses[a as usize].lines, &mut placed.accesses[a as usize].level);
             let instr = &instrs[s.instr as usize];
-            if trace.accesses[a as usize].polls {
+            if trace.accesses[a as usize].polls > 0 {
                 *level_of = waiting::shared_level(chip);
             } else if instr.moves_data {
                 let cache = &mut caches[usize::from(instr.unit == Unit::Smem)];

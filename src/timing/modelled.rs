@@ -141,7 +141,7 @@ impl Modelled {
     /// How its workgroups go on, where it is a step that shares a launch.
     pub(crate) fn alone(&self) -> Option<Alone> {
         let moved = self.parts.moved() / self.workgroups.max(1) as f64;
-        self.alone.map(|a| Alone { moved, ..a })
+        self.alone.map(|a| Alone { moved, adding: self.parts.adding, ..a })
     }
 
     /// It takes so long behind others in its launch.
@@ -165,7 +165,7 @@ impl Modelled {
 
     /// Times and the bound, by the parts.
     pub(crate) fn settle(&mut self, chip: &Chip) {
-        let body = self.added.map_or_else(|| self.parts.body(chip), |added| added + self.parts.adding);
+        let body = self.added.unwrap_or_else(|| self.parts.body(chip));
         // What was added has waited.
         let launch = match self.added {
             Some(_) => 0.0,
@@ -174,7 +174,8 @@ impl Modelled {
         };
         let Parts { compute, tail, dispatch, l2, fabric, dram, used, .. } = self.parts;
         let busy = self.busy;
-        let waits = body - self.parts.adding - self.parts.waiting > compute;
+        let beside = self.added.map_or(self.parts.adding + self.parts.waiting, |_| 0.0);
+        let waits = body - beside > compute;
         self.bound = match () {
             () if launch > body => Bound::Launch,
             () if waits && body <= dispatch => Bound::Launch,

@@ -47,8 +47,8 @@ pub struct Access {
     pub lines: Vec<u64>,
     /// It writes.
     pub store: bool,
-    /// It is what a wave waits by for another workgroup ([`waiting`]), and comes from where all of the device see the same.
-    pub polls: bool,
+    /// Where it is what a wave waits by for other workgroups ([`waiting`]), the cache lines that it looks at, which come from where all of the device see the same.
+    pub polls: usize,
 }
 
 /// An executed instruction.
@@ -528,7 +528,7 @@ impl<'a> Recorder<'a> {
             AccessSpace::Lds => {
                 step.touches(&mut self.touched);
                 let clocks = self.patterns.clocks(self.chip, instr, &self.touched, store);
-                Some(Access { clocks, level: Level::L1, lines: Vec::new(), store, polls: false })
+                Some(Access { clocks, level: Level::L1, lines: Vec::new(), store, polls: 0 })
             }
             AccessSpace::Memory | AccessSpace::Scalar => {
                 let line = (self.chip.l1_line as u64).ilog2();
@@ -554,7 +554,7 @@ impl<'a> Recorder<'a> {
                 }
                 let per_line = (self.chip.l1_line / self.chip.l1_bytes_clk).max(1.0);
                 let clocks = (lines.len() as f64 * per_line).ceil() as u32;
-                Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store, polls: false })
+                Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store, polls: 0 })
             }
         }
     }
@@ -687,7 +687,12 @@ impl Observer for Recorder<'_> {
             }
         }
         if let (true, Some(a)) = (polls, &mut access) {
-            *a = Access { lines: Vec::new(), polls, level: waiting::shared_level(self.chip), ..*a };
+            *a = Access {
+                lines: Vec::new(),
+                polls: a.lines.len().max(1),
+                level: waiting::shared_level(self.chip),
+                ..*a
+            };
         }
         let i = &self.instrs[n as usize];
         if self.left_out.is_some() && i.atomic && i.unit == Unit::Vmem {
@@ -747,7 +752,7 @@ mod tests {
     #[test]
     fn what_a_thinned_trace_touches_and_executes_is_that_of_the_whole() {
         let step = |access: Option<u32>| Step { instr: 0, access, jumped: false };
-        let access = |line: u64| Access { clocks: 1, level: Level::L2, lines: vec![line], store: false, polls: false };
+        let access = |line: u64| Access { clocks: 1, level: Level::L2, lines: vec![line], store: false, polls: 0 };
         // Something before it, a loop of four steps a round that goes on for ten more rounds behind four, and something behind it.
         let mut steps = vec![step(None), step(Some(0))];
         let round = |n: u32| [step(None), step(Some(1 + n)), step(None), step(None)];

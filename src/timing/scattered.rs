@@ -211,13 +211,8 @@ mod tests {
     /// Workgroups that read an index each and these lines by it.
     fn groups(of: &[(u32, &[u64])]) -> Vec<Group> {
         let group = |(at, lines): &(u32, &[u64])| {
-            let access = |lines: &[u64]| Access {
-                clocks: 1,
-                level: Level::L2,
-                lines: lines.to_vec(),
-                store: false,
-                polls: false,
-            };
+            let access =
+                |lines: &[u64]| Access { clocks: 1, level: Level::L2, lines: lines.to_vec(), store: false, polls: 0 };
             let steps = [Some(0), None, Some(1), None].iter().zip(0..);
             let steps = steps.map(|(access, instr)| Step { instr, access: *access, jumped: false }).collect();
             let accesses = vec![access(&[u64::from(*at)]), access(lines)];

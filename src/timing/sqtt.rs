@@ -397,7 +397,7 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
                 let apart = (0..lanes).map(|lane| LaneAccess { lane, address: u64::from(lane * bytes), bytes });
                 let clocks =
                     if memory { bytes.div_ceil(4) } else { lds::clocks(&chip, &apart.collect::<Vec<_>>(), i.store) };
-                trace.accesses.push(Access { clocks, level, lines: Vec::new(), store: i.store, polls: false });
+                trace.accesses.push(Access { clocks, level, lines: Vec::new(), store: i.store, polls: 0 });
                 trace.accesses.len() as u32 - 1
             });
             // A jump shows by what follows being another instruction than the next in the program; only a taken branch

@@ -338,7 +338,7 @@ impl Shared {
                     *port = (*port).max(t) + u64::from(i.fills);
                     self.busy[Unit::Lds as usize] += u64::from(i.fills);
                 }
-                let waits = access.is_some_and(|a| a.polls);
+                let waits = access.is_some_and(|a| a.polls > 0);
                 let asked = if waits { clocks.opens.max(start + lines) } else { start + lines };
                 asked + clocks.levels[level as usize]
             }

@@ -174,11 +174,11 @@ impl Builder {
         self.last_policy(self.target().info().device_atomic);
         before
     }
-    /// Adds 1 to the dword at a byte of a buffer, for the whole device: once, as `lane` is each lane's number in its wave, and only the first one's place
+    /// Adds 1 to the dword at a byte of a buffer, a scalar, for the whole device: once, as `lane` is each lane's number in its wave, and only the first one's place
     /// lies in the buffer, which is smaller than 64 MiB.
-    pub fn device_count(&mut self, buf: Buffer, lane: Part, byte: u32) {
+    pub fn device_count(&mut self, buf: Buffer, lane: Part, start: Part) {
         let at = self.shl(lane, 26u32);
-        let (most, start) = (self.to_vector(u32::MAX), self.scalar(byte));
+        let most = self.to_vector(u32::MAX);
         let (srcs, mods) = self.address(buf, at.into(), start.into(), 0);
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op::BUFFER_ATOMIC_INC, &[most.into()], &srcs) });
         self.last_policy(self.target().info().device_atomic);
