@@ -50,8 +50,8 @@ struct Plan {
     /// Runs of each column that a workitem reads.
     runs: u32,
     workgroup: u32,
-    /// Dwords of runs on their way.
-    ahead: u32,
+    /// The step shares its launch, and workgroups of other steps have room beside it.
+    beside: bool,
 }
 
 impl Plan {
@@ -89,13 +89,9 @@ impl Plan {
         if linked && team > wave {
             team = if team >= linked::ITEMS { linked::ITEMS } else { wave };
         }
-        // Lines may be asked for further ahead where steps around have room beside this one.
+        // Nearly as many workgroups of steps around find a place beside this one's.
         let room = u64::from(target.cus() * info.simds * (info.vgprs_per_simd / REGISTERS_LINKED));
-        let ahead = match linked {
-            true if 4 * room >= 7 * waves(team, columns) => AHEAD_BESIDE,
-            true => AHEAD_LINKED,
-            false => AHEAD,
-        };
+        let beside = linked && 4 * room >= 7 * waves(team, columns);
         (team <= lanes::MOST).then(|| {
             let groups = |size: u32| n as u64 * u64::from(team) / u64::from(columns * size);
             // Teams of several waves meet in LDS, one of them in a workgroup.
@@ -103,7 +99,7 @@ impl Plan {
             while cx.link.is_none() && workgroup > wave.max(team) && groups(workgroup) < u64::from(2 * target.cus()) {
                 workgroup /= 2;
             }
-            Plan { team, columns, runs: all.div_ceil(team), workgroup, ahead }
+            Plan { team, columns, runs: all.div_ceil(team), workgroup, beside }
         })
     }
 }
@@ -149,7 +145,7 @@ const DATA: u32 = 32;
 const AHEAD: u32 = 112;
 
 /// The same where steps share a launch: all have as many registers as one of them needs, and more workgroups at once hide that each waits. Where the device has room for
-/// nearly as many workgroups of other steps beside them memory has to do while all of a step compute.
+/// nearly as many workgroups of other steps beside them, and most of a step's weights are there when it goes on, memory has enough to do meanwhile.
 const AHEAD_LINKED: u32 = 56;
 const AHEAD_BESIDE: u32 = 76;
 const LINES_LINKED: u32 = 4;
@@ -300,11 +296,18 @@ impl Product<'_> {
         let all = (self.p.depth / self.p.together()) as u32;
         let early = self.early();
         let (each, data) = (columns * (RUN / 4 + 1), if early { self.own_data() } else { 0 });
-        let ahead = self.plan.ahead;
-        // Data of a step of the same launch come behind the wait. Where all weights are there by then only the next ones' have to.
-        let whole = self.cx.waits() && ahead >= data + self.plan.runs * each;
-        let distance = if whole { self.plan.runs } else { (ahead / (each + data)).max(1).min(self.plan.runs) };
-        let near = if whole { 1 } else { distance };
+        let runs = self.plan.runs;
+        // Data of a step of the same launch come behind the wait: where all weights are there by then only the next ones' have to.
+        let held = |ahead: u32| match ahead >= data + runs * each {
+            true if self.cx.waits() => runs,
+            _ => (ahead / (each + data)).clamp(1, runs),
+        };
+        let distance = match self.cx.link {
+            Some(_) if self.plan.beside && 4 * held(AHEAD_BESIDE) >= 3 * runs => held(AHEAD_BESIDE),
+            Some(_) => held(AHEAD_LINKED),
+            None => held(AHEAD),
+        };
+        let near = if self.cx.waits() && distance == runs { 1 } else { distance };
         let load = |w: &mut Writer, number: u32| -> Res<Run> {
             let mask = ((number + 1) * self.plan.team > all).then(|| {
                 let left = all.saturating_sub(number * self.plan.team);
