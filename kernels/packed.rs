@@ -34,8 +34,9 @@ const RUN: u32 = 16;
 /// Runs of a column that a workitem reads, where the team can grow instead.
 const RUNS: u32 = 8;
 
-/// Waves that a compute unit needs to keep memory busy.
+/// Waves that a compute unit needs to keep memory busy, and runs that are too many to be asked for at once.
 const WAVES: u32 = 8;
+const FAR: u32 = 5;
 
 /// Bits of an f16 number behind the first one.
 const MANTISSA: u32 = 10;
@@ -73,12 +74,14 @@ impl Plan {
             team *= 2;
         }
         let waves = |team: u32, columns: u32| n as u64 * u64::from(team) / u64::from(columns * wave);
-        let enough = u64::from(if linked { WAVES_LINKED } else { WAVES } * target.cus());
+        let [enough, few] = [WAVES, if linked { WAVES_LINKED } else { WAVES }].map(|w| u64::from(w * target.cus()));
         // Several waves of a workgroup that shares its launch are a team only if all are.
         let most = if linked { wave } else { lanes::MOST };
-        while waves(team, columns) < enough {
-            let runs = all.div_ceil(team);
-            match (runs, columns) {
+        loop {
+            let now = waves(team, columns);
+            match (all.div_ceil(team), columns) {
+                (FAR.., _) if team < most && now < enough => team *= 2,
+                _ if now >= few => break,
                 (3.., _) if team < most => team *= 2,
                 (_, 2..) => columns /= 2,
                 (2, _) if team < most => team *= 2,
