@@ -237,6 +237,14 @@ impl Float {
         let one = self.constant(b, 1.0);
         self.div(b, one, root)
     }
+    /// `1 / x`, and 0 of 0.
+    pub fn reciprocal_or_zero(self, b: &mut Builder, x: Part) -> Part {
+        let one = self.constant(b, 1.0);
+        let r = self.div(b, one, x);
+        let none = self.compare_to(b, Gen::CmpEq, x, 0.0);
+        let zero = self.held(b, 0.0);
+        self.select(b, none, zero, r)
+    }
     /// What a normalisation multiplies by, of a sum of squares that `scale` makes the variance: `1 / sqrt(squares * scale + epsilon)`.
     pub fn inverse_deviation(self, b: &mut Builder, squares: Part, scale: Opnd, epsilon: f64) -> Part {
         let epsilon = self.constant(b, epsilon);

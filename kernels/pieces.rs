@@ -17,7 +17,7 @@ use super::lines::Shape;
 use super::softmax::{self, Walk};
 use super::values;
 use super::{Arg, Cx, Kernel, Writer, address, epilogue, lanes};
-use crate::graph::fused::Step;
+use crate::graph::fused::{Normalize, Step};
 use crate::graph::view::View;
 use crate::mir::{Gen, Part, Type};
 
@@ -256,7 +256,8 @@ impl Pieces {
     }
 
     /// Mean, or 0, and what each element's difference from it is multiplied with.
-    pub fn normalize(&self, cx: &Cx, epsilon: f64, center: bool) -> Res<Vec<Kernel>> {
+    pub fn normalize(&self, cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
+        let &Normalize { epsilon, center, magnitudes, .. } = n;
         let float = Float(Type::F32);
         let find = |w: &mut Writer, walk: &mut Walk| {
             let mut mean = float.held(&mut w.b, 0.0);
@@ -281,7 +282,7 @@ impl Pieces {
                     let zero = float.constant(&mut w.b, 0.0);
                     d = float.select(&mut w.b, mask, d, zero);
                 }
-                float.fma_into(&mut w.b, squares[e], d, d);
+                softmax::count(w, float, magnitudes, squares[e], d);
                 d
             })?;
             Ok([mean, walk.combine(w, squares, Gen::Add)?])
@@ -314,6 +315,9 @@ impl Pieces {
                 });
             }
             let squares = total(w, walk, squares, Gen::Add)?;
+            if magnitudes {
+                return Ok([mean, float.reciprocal_or_zero(&mut w.b, squares)]);
+            }
             let scale = float.constant(&mut w.b, 1.0 / self.whole as f64);
             Ok([mean, float.inverse_deviation(&mut w.b, squares, scale, epsilon)])
         };

@@ -526,7 +526,7 @@ fn load_but(
 }
 
 /// Leaves for later what was written behind the last access of memory from there on.
-fn postpone(w: &mut Writer, from: (usize, usize), later: &mut Vec<MInst>) {
+pub(super) fn postpone(w: &mut Writer, from: (usize, usize), later: &mut Vec<MInst>) {
     let mut insts = w.b.cut(from);
     let behind = insts.iter().rposition(|inst| inst.space != Space::default()).map_or(0, |at| at + 1);
     later.extend(insts.split_off(behind));

@@ -2,8 +2,11 @@
 //!
 //! What all of its windows take of a row is loaded once, as widely as memory allows, and each row is combined into columns before these are combined
 //! along the row: every element is widened once. What the step's expression reads of the result's own place is among that, and stays in
-//! registers where second-level caches would be slower at it than memory. Positions beyond an edge read as nothing, or, of a maximum whose windows have no gaps, rows
+//! registers where second-level caches would be slower at it than memory. Small planes, and parts of others, go through LDS where what windows share would
+//! come from second-level caches again and again, or by narrow loads ([`planes`]). Positions beyond an edge read as nothing, or, of a maximum whose windows have no gaps, rows
 //! beyond an edge are the edge's own. Windows that are too wide for registers are walked by a scalar loop, one for each workitem.
+
+mod planes;
 
 use super::address::{self, Offset};
 use super::bounds::Bounds;
@@ -17,7 +20,8 @@ use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Step, Window};
 use crate::graph::interpret::evaluate;
 use crate::graph::view::View;
-use crate::mir::{Gen, Opnd, Part, Type};
+use crate::mir::{Buffer, Gen, Opnd, Part, Type};
+use planes::Planes;
 
 /// Columns of all rows of results that a workitem holds at most, and rows that it reads at most.
 const COLUMNS: usize = 48;
@@ -162,6 +166,9 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         _ => Scalar::Float(0.0),
     };
     let pooling = Pooling { cx, window, prologue, pool, neutral };
+    if let Some(planes) = Planes::of(cx, window) {
+        return planes.lower(&pooling);
+    }
     let share = share(cx, window);
     let (width, below, stack) = share.map_or((1, 1, 0), |s| (s.width, s.below, s.stack + 2));
     let rank = out.rank();
@@ -192,7 +199,10 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
             *c = w.b.mul(*c, below as u32);
         }
         let combined = match &share {
-            Some(share) => pooling.rows(&mut w, share, &coords)?,
+            Some(share) => {
+                let source = pooling.in_memory(&mut w, &coords)?;
+                pooling.rows(&mut w, share, &coords, source)?
+            }
             None => vec![Combined { sums: vec![pooling.looped(&mut w, &coords)?], own: Vec::new() }],
         };
         let shares = pooling.shares(&mut w, &coords, [width, below], stack);
@@ -208,6 +218,15 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         }
     }
     Ok(vec![w.finish([(count as u32).div_ceil(per_group), 1, 1], (out.len() * taps) as u64)])
+}
+
+/// Where planes are read.
+#[derive(Clone, Copy)]
+enum Source {
+    /// In memory: bytes of the plane's first element.
+    Memory(Buffer, Part),
+    /// In LDS: where the first element of the plane would be, behind a constant, and a word of zeros.
+    Lds { first: Part, base: u32, none: Part },
 }
 
 /// Of neighbours of a row.
@@ -315,14 +334,56 @@ impl Pooling<'_> {
         own(cx.step).contains(&i) && self.view().dims == cx.step.output.view.dims && (0..w.kernel.len()).all(centred)
     }
 
+    /// The workitem's planes in memory.
+    fn in_memory(&self, w: &mut Writer, coords: &[Option<Part>]) -> Res<Source> {
+        let buf = w.buffer(self.cx, Arg::Input(0))?;
+        let size = self.cx.dtype(Arg::Input(0)).size();
+        let base = address::offset_of_dims(&mut w.b, self.view(), size, coords, 0..2, true);
+        Ok(Source::Memory(buf, base.vector_with(&mut w.b)))
+    }
+
+    /// Neighbours of a row, `by` bytes behind an offset, of lanes that have them.
+    fn load(
+        &self,
+        w: &mut Writer,
+        source: Source,
+        offset: Part,
+        (by, count): (i32, usize),
+        inside: Option<Part>,
+    ) -> Vec<Value> {
+        let t = self.cx.dtype(Arg::Input(0));
+        let (buf, base, none) = match source {
+            Source::Memory(buf, _) => (Some(buf), 0, None),
+            Source::Lds { base, none, .. } => (None, base, Some(none)),
+        };
+        // What is added to a register is never less than nothing.
+        let ahead = by + base as i32;
+        let mut place = Offset { reg: Some(offset), imm: ahead as u32 };
+        if by < 0 && buf.is_some() || inside.is_some() || ahead < 0 {
+            let reg = if ahead != 0 { w.b.add(offset, ahead) } else { offset };
+            let reg = match (inside, none) {
+                (Some(mask), Some(none)) => w.b.select(mask, reg, none),
+                (Some(mask), None) => w.b.guard(mask, reg),
+                (None, _) => reg,
+            };
+            place = Offset { reg: Some(reg), imm: 0 };
+        }
+        let Some(buf) = buf else { return self.load_from_lds(w, place, count) };
+        values::load_some(&mut w.b, t, buf, place, count as u32)
+    }
+
     /// The combined elements of each window, in rows of neighbours.
-    fn rows(&self, w: &mut Writer, share: &Share, coords: &[Option<Part>]) -> Res<Vec<Combined>> {
+    fn rows(
+        &self,
+        w: &mut Writer,
+        share: &Share,
+        coords: &[Option<Part>],
+        source: Source,
+    ) -> Res<Vec<Combined>> {
         let (cx, window, view) = (self.cx, self.window, self.view());
         let (n, t) = (window.kernel.len(), cx.dtype(Arg::Input(0)));
         let (step, stride, extent) = (window.strides[n - 1], view.strides[n + 1], view.dims[n + 1]);
-        let buf = w.buffer(cx, Arg::Input(0))?;
-        let base = address::offset_of_dims(&mut w.b, view, t.size(), coords, 0..2, true);
-        let mut base = base.vector_with(&mut w.b);
+        let (Source::Memory(_, mut base) | Source::Lds { first: mut base, .. }) = source;
         // The first result's own element, and where it lies.
         let first = coords[n + 1].map(|c| w.b.mul(c, step as u32));
         if let Some(c) = first {
@@ -338,19 +399,20 @@ impl Pooling<'_> {
         let end = at + share.columns(window) as i32;
         while at < end {
             let leaves = |count: usize| at < 0 || farthest + at as usize + count > extent;
-            let widest = if stride == 1 && share.grain * t.size() >= 4 { 16 / t.size() } else { share.grain };
+            let wide = matches!(source, Source::Memory(..)) && stride == 1 && share.grain * t.size() >= 4;
+            let widest = if wide { 16 / t.size() } else { share.grain };
             let mut count = widest;
             while count > share.grain && (at + count as i32 > end || at < 0 && at + count as i32 > 0 || leaves(count)) {
                 count /= 2;
             }
-            let mask = leaves(count).then(|| {
-                let own = match first {
-                    Some(c) => w.b.add(c, at),
-                    None => w.b.to_vector(at as u32),
-                };
+            // Of rows that a workitem has all of it is known what lies outside.
+            let mask = first.filter(|_| leaves(count)).map(|c| {
+                let own = w.b.add(c, at);
                 w.b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), own.into()])
             });
-            loads.push((at, count, mask));
+            if first.is_some() || !leaves(count) {
+                loads.push((at, count, mask));
+            }
             at += count as i32;
         }
         let kernel = rows(window, share.below, share.stack);
@@ -379,25 +441,22 @@ impl Pooling<'_> {
                     (p, q) => p.or(q),
                 };
             }
-            let (mut own, mut raw) = (Vec::new(), Vec::new());
+            let mut own: Vec<Option<Value>> = vec![None; share.columns(window)];
+            let mut raw = own.clone();
             for (at, count, inside) in &loads {
                 let inside = match (mask, *inside) {
                     (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
                     (p, q) => p.or(q),
                 };
                 let by = (i64::from(*at) * stride * t.size() as i64) as i32;
-                let mut place = Offset { reg: Some(offset), imm: by as u32 };
-                if by < 0 || inside.is_some() {
-                    let reg = if by != 0 { w.b.add(offset, by) } else { offset };
-                    place = Offset { reg: Some(inside.map_or(reg, |m| w.b.guard(m, reg))), imm: 0 };
-                }
-                for x in values::load_some(&mut w.b, t, buf, place, *count as u32) {
-                    own.push(self.element(w, x, inside)?);
-                    raw.push(x);
+                let column = (*at + before as i32) as usize;
+                for (x, e) in self.load(w, source, offset, (by, *count), inside).into_iter().zip(column..) {
+                    own[e] = Some(self.element(w, x, inside)?);
+                    raw[e] = Some(x);
                 }
             }
             if let Some(h) = centres.iter().position(|centre| *centre == row) {
-                places[h] = raw[before..before + share.width].to_vec();
+                places[h] = raw[before..before + share.width].iter().copied().flatten().collect();
             }
             let place = kernel.get(share.stack).map_or(0, |k| row / inner % k);
             for (h, columns) in columns.iter_mut().enumerate() {
@@ -405,8 +464,8 @@ impl Pooling<'_> {
                 let first = h * window.strides[share.stack];
                 let taken = n == 1 || (first..first + window.kernel[share.stack]).contains(&place);
                 if taken {
-                    for (sum, x) in columns.iter_mut().zip(&own) {
-                        *sum = Some(sum.map_or(*x, |sum| self.combine(w, sum, *x)));
+                    for (sum, x) in columns.iter_mut().zip(&own).filter_map(|(sum, x)| Some((sum, (*x)?))) {
+                        *sum = Some(sum.map_or(x, |sum| self.combine(w, sum, x)));
                     }
                 }
             }
@@ -418,7 +477,10 @@ impl Pooling<'_> {
                 let at = (before - window.pads[n - 1]) + e * step;
                 let taps = (0..window.kernel[n - 1]).filter_map(|k| columns[at + k * window.dilations[n - 1]]);
                 let sum = taps.collect::<Vec<_>>().into_iter().reduce(|x, y| self.combine(w, x, y));
-                let sum = sum.ok_or(Reason::Malformed("a window without elements"))?;
+                let sum = match sum {
+                    Some(sum) => sum,
+                    None => reduce::literal(w, self.prologue.dtype(), self.neutral)?,
+                };
                 results.push(sum.whole(&mut w.b));
             }
             out.push(Combined { sums: results, own });
@@ -515,7 +577,10 @@ impl Pooling<'_> {
             let own = (0..places).map(|i| {
                 let of_place = |o: usize| o % places == i || !out.dims[d + 2].is_multiple_of(places);
                 let same = all.iter().enumerate().all(|(o, c)| !of_place(o) || *c == most);
-                let corner = corner.filter(|_| !same)?;
+                // Of a workitem that has all of a dimension each place is known.
+                let Some(corner) = corner.filter(|_| !same) else {
+                    return (!same).then(|| float.held(&mut w.b, most as f64 / all[i] as f64));
+                };
                 let mut sum = w.b.to_vector(0u32);
                 for k in 0..kernel {
                     let shift = (i * window.strides[d] + k * step + before) as i32 - window.pads[d] as i32;
@@ -535,16 +600,15 @@ impl Pooling<'_> {
         Some(shares)
     }
 
-    /// Stores neighbours of a row behind the step's expression.
-    fn finish(
+    /// What the step's expression makes of neighbours of a row.
+    fn results(
         &self,
         w: &mut Writer,
         coords: &[Option<Part>],
         Combined { sums, own: places }: Combined,
         shares: &Option<Shares>,
         (stack, row): (usize, usize),
-        inside: Option<Part>,
-    ) -> Res<()> {
+    ) -> Res<Vec<Value>> {
         let (cx, float, t) = (self.cx, Float(self.ty()), self.prologue.dtype());
         let width = sums.len();
         let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
@@ -576,6 +640,21 @@ impl Pooling<'_> {
             let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
             results.push(expr::eval_within(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, total)), self.bounds())?);
         }
+        Ok(results)
+    }
+
+    /// Stores neighbours of a row behind the step's expression.
+    fn finish(
+        &self,
+        w: &mut Writer,
+        coords: &[Option<Part>],
+        combined: Combined,
+        shares: &Option<Shares>,
+        place: (usize, usize),
+        inside: Option<Part>,
+    ) -> Res<()> {
+        let results = self.results(w, coords, combined, shares, place)?;
+        let (cx, width) = (self.cx, results.len());
         let (dtype, view) = (cx.dtype(Arg::Output), &cx.step.output.view);
         let buf = w.buffer(cx, Arg::Output)?;
         let at = address::offset(&mut w.b, view, dtype.size(), coords);

@@ -9,7 +9,7 @@ use super::joint::{self, Joint};
 use super::lines::{self, Chunk, Lines, Shape, Walked};
 use super::staged::{Staged, Work};
 use super::values::{self, Value, kind};
-use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, pointwise};
 use crate::graph::comes_out_even;
 use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar, Unary};
@@ -336,7 +336,7 @@ impl Reduction<'_> {
             return Err(Reason::NotFloat(t));
         }
         let float = Float(values::computed(t));
-        // Between 16 bits the error of a difference times a constant is nothing.
+        // Between 16 bits the error of a product that is not rounded with its difference is nothing beside the largest element's.
         let short = [Arg::Input(0), Arg::Output].iter().all(|a| self.cx.dtype(*a).is_half()) && t == DType::F32;
         // e^(x - m), and what is taken from elements.
         let (mut power, mut shift) = (Expr::new(), Expr::new());
@@ -347,26 +347,33 @@ impl Reduction<'_> {
             if is_power {
                 let x = e.input(1, t);
                 let d = e.binary(Binary::Sub, x, m);
-                if !short {
-                    e.unary(Unary::Exp, d);
-                }
+                e.unary(Unary::Exp, d);
             }
         }
         let eval = |w: &mut Writer, e: &Expr, m: Part, x: Part| -> Res<Part> {
             let of = |i: u32| Value::of(t, if i == 0 { m } else { x });
             Ok(expr::eval(&mut w.b, e, &of, None)?.whole(&mut w.b))
         };
-        let power = |w: &mut Writer, m: Part, x: Part| -> Res<Part> {
-            let y = eval(w, &power, m, x)?;
+        // What powers relative to `m` know of it.
+        let relative = |w: &mut Writer, m: Part| -> Res<Part> {
             if !short {
-                return Ok(y);
+                return Ok(m);
             }
-            let y = float.scaled(&mut w.b, y, std::f64::consts::LOG2_E);
+            let m = eval(w, &shift, m, m)?;
+            Ok(float.scaled(&mut w.b, m, -std::f64::consts::LOG2_E))
+        };
+        let power = |w: &mut Writer, relative: Part, x: Part| -> Res<Part> {
+            if !short {
+                return eval(w, &power, relative, x);
+            }
+            let scale = float.constant(&mut w.b, std::f64::consts::LOG2_E);
+            let y = float.fma(&mut w.b, x, scale, relative);
             Ok(float.one(&mut w.b, Gen::Exp2, y))
         };
         let merge = |w: &mut Writer, x: &[Part], y: &[Part]| -> Res<Vec<Part>> {
             let m = float.op(&mut w.b, Gen::Max, x[0], y[0]);
-            let [a, b] = [power(w, m, x[0])?, power(w, m, y[0])?];
+            let to = relative(w, m)?;
+            let [a, b] = [power(w, to, x[0])?, power(w, to, y[0])?];
             let own = float.mul(&mut w.b, a, x[1]);
             let other = float.mul(&mut w.b, b, y[1]);
             Ok(vec![m, float.add(&mut w.b, own, other)])
@@ -376,10 +383,14 @@ impl Reduction<'_> {
         let own = [held(w, lowest), held(w, zero)];
         let chunks = (RESCALED / self.lines.together()).max(1) as usize;
         self.lines.some(w, "reduce", chunks, |w, chunks| {
-            let mut loaded = Vec::new();
+            // All are asked for before any is converted.
+            let (mut loaded, mut later) = (Vec::new(), Vec::new());
             for c in chunks {
+                let from = w.b.here();
                 loaded.push((self.elements(w, c)?, c.inside));
+                pointwise::postpone(w, from, &mut later);
             }
+            w.b.append(later);
             let mut all = Vec::new();
             for (mut x, inside) in
                 loaded.into_iter().flat_map(|(all, inside)| all.into_iter().map(move |x| (x, inside)))
@@ -391,11 +402,12 @@ impl Reduction<'_> {
                 all.push(x.whole(&mut w.b));
             }
             let m = all.iter().fold(own[0], |m, x| float.op(&mut w.b, Gen::Max, m, *x));
-            let before = power(w, m, own[0])?;
+            let to = relative(w, m)?;
+            let before = power(w, to, own[0])?;
             let before = float.mul(&mut w.b, before, own[1]);
             let mut terms = vec![vec![before]];
             for x in all {
-                terms.push(vec![power(w, m, x)?]);
+                terms.push(vec![power(w, to, x)?]);
             }
             let sum = super::lanes::folded(w, terms, &|w: &mut Writer, x: &[Part], y: &[Part]| {
                 Ok(vec![float.add(&mut w.b, x[0], y[0])])
@@ -406,7 +418,8 @@ impl Reduction<'_> {
         })?;
         // The team first finds the largest: what each then adds needs no power for every two that meet.
         let m = self.lines.combine(w, &own[..1], super::lanes::by(Gen::Max, float.0))?[0];
-        let power_of_own = power(w, m, own[0])?;
+        let to = relative(w, m)?;
+        let power_of_own = power(w, to, own[0])?;
         let sum = float.mul(&mut w.b, power_of_own, own[1]);
         let sum = self.lines.combine(w, &[sum], super::lanes::by(Gen::Add, float.0))?[0];
         let found = vec![m, sum];

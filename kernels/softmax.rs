@@ -359,11 +359,11 @@ pub(super) fn softmax(cx: &Cx, s: &Softmax) -> Res<Vec<Kernel>> {
 
 /// Normalisation over the last dimensions.
 pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
-    if let Some(found) = Grouped::of(cx, n.axes) {
+    if let Some(found) = Grouped::of(cx, n.axes).filter(|_| !n.magnitudes) {
         return found.lower(cx, n.epsilon, n.center);
     }
     match Pieces::of(cx, cx.step.output.view.rank() - n.axes, Found::Norm) {
-        Some(found) => found.normalize(cx, n.epsilon, n.center),
+        Some(found) => found.normalize(cx, n),
         None => normalize_in_walk(cx, n),
     }
 }
@@ -383,7 +383,7 @@ pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
     let otherwise = match &computed.rule {
         LineRule::Softmax(_) => Pieces::of(alone, outer(alone), Found::Softmax).is_some(),
         LineRule::Normalize(n) => {
-            Grouped::of(alone, n.axes).is_some() || Pieces::of(alone, outer(alone), Found::Norm).is_some()
+            !n.magnitudes && Grouped::of(alone, n.axes).is_some() || Pieces::of(alone, outer(alone), Found::Norm).is_some()
         }
     };
     if otherwise {
@@ -456,8 +456,18 @@ fn softmax_in_walk(cx: &Cx, &Softmax { log, masked }: &Softmax) -> Res<Vec<Kerne
     Ok(vec![w.finish(grid, 5 * out.len() as u64)])
 }
 
-/// Mean, variance around it, result.
-fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center }: &Normalize) -> Res<Vec<Kernel>> {
+/// Adds what an element, or its difference from the mean, counts in what lines are divided by.
+pub(super) fn count(w: &mut Writer, float: Float, magnitudes: bool, sum: Part, x: Part) {
+    if magnitudes {
+        let x = float.abs(&mut w.b, x);
+        float.update(&mut w.b, Gen::Add, sum, x);
+    } else {
+        float.fma_into(&mut w.b, sum, x, x);
+    }
+}
+
+/// Mean, variance around it, result; or the sum of magnitudes, and the result.
+fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center, magnitudes }: &Normalize) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;
     let length: usize = out.dims[outer..].iter().product();
@@ -487,11 +497,14 @@ fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center }: &Normalize) 
             let zero = float.constant(&mut w.b, 0.0);
             d = float.select(&mut w.b, mask, d, zero);
         }
-        float.fma_into(&mut w.b, squares[e], d, d);
+        count(w, float, magnitudes, squares[e], d);
         d
     })?;
     let squares = walk.combine(&mut w, squares, Gen::Add)?;
-    let factor = float.inverse_deviation(&mut w.b, squares, scale, epsilon);
+    let factor = match magnitudes {
+        true => float.reciprocal_or_zero(&mut w.b, squares),
+        false => float.inverse_deviation(&mut w.b, squares, scale, epsilon),
+    };
     walk.write(&mut w, |w, x| {
         let d = if held { x } else { centred(w, x) };
         float.op(&mut w.b, Gen::Mul, d, factor)

@@ -87,7 +87,7 @@ fn normed(graph: &FusedGraph, uses: &Uses, at: usize, norm: Normalize) -> Option
     let step = &graph.steps[at];
     let (source, result) = (step.inputs.first()?, own_result(graph, step)?);
     let length = *step.output.view.dims.last()?;
-    if norm.axes != 1 || graph.tensor(source.tensor).dtype != graph.tensor(result).dtype {
+    if norm.axes != 1 || norm.magnitudes || graph.tensor(source.tensor).dtype != graph.tensor(result).dtype {
         return None;
     }
     if uses.writers[result.index()] != [at] {

@@ -15,6 +15,7 @@ pub(crate) fn finish_with_norms(graph: &FusedGraph, worth: impl Fn(&FusedGraph, 
     let mut changing = Changing::of(graph);
     for at in 0..graph.steps.len() {
         if let StepKind::Normalize(norm) = changing.graph().steps[at].kind
+            && !norm.magnitudes
             && fits(changing.graph(), changing.uses(), at, norm)
         {
             changing.attempt(|graph, uses| finished(graph, uses, at, norm, &worth));

@@ -36,7 +36,7 @@ pub(crate) fn standardize(
     for at in 0..graph.steps.len() {
         let now = changing.graph();
         let StepKind::Normalize(norm) = now.steps[at].kind else { continue };
-        if let Some(found) = Found::of(now, changing.uses(), at, norm) {
+        if let Some(found) = Found::of(now, changing.uses(), at, norm).filter(|_| !norm.magnitudes) {
             changing.attempt(|graph, uses| found.changes(graph, uses, at, &worth));
         }
     }

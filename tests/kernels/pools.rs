@@ -70,7 +70,7 @@ fn to_last(data: &[f64], [n, c, h, w]: [usize; 4]) -> Vec<f64> {
 
 /// Compares a pool, whose channels come `last` in memory, or first.
 fn check(shape: [usize; 4], pool: &Pool, way: (&str, bool, DType), last: bool, seed: u64) {
-    check_on(&TARGETS, shape, pool, way, last, seed);
+    check_on(&TARGETS, shape, pool, way, (last, true), seed);
 }
 
 fn check_on(
@@ -78,7 +78,7 @@ fn check_on(
     shape: [usize; 4],
     pool: &Pool,
     (op, include, dtype): (&str, bool, DType),
-    last: bool,
+    (last, behind): (bool, bool),
     seed: u64,
 ) {
     let (f16, f32) = (DType::F16, DType::F32);
@@ -110,7 +110,8 @@ fn check_on(
     let mut y = b.node(op, &[&x], &attributes);
     // Something behind it, of a row and of each element.
     let outputs = pool.outputs(shape);
-    if dtype == f32 || dtype == f16 {
+    let behind = behind && (dtype == f32 || dtype == f16);
+    if behind {
         let row = b.input_of(HostTensor::from_f64(dtype, &[outputs[1]], &vec![0.5; outputs[1]]));
         let all = [shape[0], shape[1], outputs[0], outputs[1]];
         let all = b.input_of(HostTensor::from_f64(dtype, &all, &vec![0.25; all.iter().product()]));
@@ -124,9 +125,9 @@ fn check_on(
     let what = format!("{op} {dtype} {shape:?} by {:?}, include {include}, last {last}", pool.kernel);
     let most =
         if op == "MaxPool" { 0.0 } else { [1e-6, 2e-3, 1e-2, 1e-12][FLOATS.iter().position(|t| *t == dtype).unwrap()] };
-    let most = if op == "MaxPool" && (dtype == f16 || dtype == f32) { 1e-3 } else { most };
+    let most = if op == "MaxPool" && behind { 1e-3 } else { most };
     let got = outputs_on(&b, &what, most, targets).remove(0);
-    let more = if dtype == f32 || dtype == f16 { 0.75 } else { 0.0 };
+    let more = if behind { 0.75 } else { 0.0 };
     let plane = shape[2] * shape[3];
     let mut want = Vec::new();
     for c in 0..shape[0] * shape[1] {
@@ -213,8 +214,50 @@ fn pools_of_channels() {
 fn pools_of_channels_in_blocks_of_rows() {
     let window = pool([3, 3], [1, 1], [1, 1, 1, 1]);
     for (shape, op, dtype) in [([1, 64, 46, 48], "MaxPool", DType::F64), ([2, 64, 46, 48], "AveragePool", DType::F32)] {
-        check_on(&SLOW_CACHES, shape, &window, (op, false, dtype), true, 60);
+        check_on(&SLOW_CACHES, shape, &window, (op, false, dtype), (true, true), 60);
     }
+}
+
+/// Planes that workgroups have in LDS, several of them or a part of one: of rows that are no words, and words; results of whole rows, and of parts.
+#[test]
+fn pools_of_planes_in_lds() {
+    let (f16, f32, bf16, i8, u8) = (DType::F16, DType::F32, DType::BF16, DType::I8, DType::U8);
+    let few = ["gfx902", "gfx1036", "gfx1103"];
+    let all = ["gfx906", "gfx942", "gfx1100"];
+    let cases = [
+        (&all, [2, 622, 7, 7], pool([3, 3], [1, 1], [1, 1, 1, 1])),
+        (&all, [2, 622, 7, 7], pool([3, 3], [2, 2], [1, 1, 1, 1])),
+        (&all, [4, 311, 6, 14], pool([3, 3], [1, 1], [1, 1, 1, 1])),
+        (&few, [2, 34, 17, 17], pool([3, 3], [1, 1], [0, 0, 0, 0])),
+        (&few, [1, 70, 12, 20], pool([5, 5], [1, 1], [2, 2, 2, 2])),
+        (&few, [1, 68, 14, 14], Pool { dilations: [1, 2], ..pool([3, 3], [1, 1], [2, 0, 0, 3]) }),
+        (&few, [1, 68, 13, 19], Pool { dilations: [2, 3], ..pool([3, 2], [1, 1], [2, 3, 2, 0]) }),
+        (&few, [1, 70, 15, 16], Pool { ceil: true, ..pool([3, 3], [2, 2], [0, 0, 0, 0]) }),
+        (&few, [1, 68, 8, 24], pool([2, 5], [1, 3], [1, 1, 0, 1])),
+        // Parts of planes.
+        (&few, [1, 11, 56, 112], pool([3, 3], [2, 2], [1, 1, 1, 1])),
+        (&few, [1, 11, 60, 68], pool([3, 3], [1, 1], [1, 1, 1, 1])),
+    ];
+    for (i, (targets, shape, pool)) in cases.into_iter().enumerate() {
+        let types = [f16, i8, bf16, f16, u8, f32];
+        let floats = [f16, bf16, f32];
+        let ways = [
+            ("MaxPool", false, types[i % 6]),
+            ("MaxPool", false, types[(i + 1) % 6]),
+            ("AveragePool", false, floats[i % 3]),
+            ("AveragePool", true, floats[(i + 1) % 3]),
+        ];
+        for way in ways {
+            check_on(targets, shape, &pool, way, (false, false), 80 + i as u64);
+        }
+    }
+    let mut b = Builder::new(19, 7);
+    let x = b.input_of(HostTensor::from_f64(f16, &[1, 2048, 7, 7], &vec![1.0; 2048 * 49]));
+    let attributes = [("kernel_shape", ints(&[3, 3])), ("pads", ints(&[1, 1, 1, 1]))];
+    let y = b.node("MaxPool", &[&x], &attributes);
+    b.output(&y);
+    let text = listing(&b, Target::GFX906);
+    assert!(text.contains("ds_read_u16") && text.contains("buffer_load_dwordx"), "{text}");
 }
 
 /// Where second-level caches are slow, what is read of a result's own place is among its window's elements: nothing is loaded again.

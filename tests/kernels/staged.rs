@@ -102,10 +102,10 @@ fn odd_lines_are_reduced_and_summed_in_lds() {
     }
 }
 
-/// Lines divided by the root of the sum of their squares, along every axis: of nothing, of little, and of single numbers.
+/// Lines divided by the root of the sum of their squares, or by the sum of their magnitudes, along every axis: of nothing, of little, and of single numbers.
 #[test]
 fn lines_of_length_one() {
-    for t in [DType::F32, DType::F16, DType::F64] {
+    for (t, p) in [DType::F32, DType::F16, DType::F64].into_iter().flat_map(|t| [(t, 1), (t, 2)]) {
         let mut b = Builder::new(22, 5);
         let shape = [3, 20, 9, 5];
         let mut values: Vec<f64> = (0..2700).map(|_| (b.below(2001) as f64 - 1000.0) / 250.0).collect();
@@ -113,23 +113,38 @@ fn lines_of_length_one() {
         values[900..990].iter_mut().for_each(|x| *x *= 2f64.powi(-8));
         let x = b.input_of(HostTensor::from_f64(t, &shape, &values));
         for axis in 0..4 {
-            let y = b.node("LpNormalization", &[&x], &[("axis", int(axis)), ("p", int(2))]);
+            let y = b.node("LpNormalization", &[&x], &[("axis", int(axis)), ("p", int(p))]);
             b.output(&y);
         }
         let line = b.input_of(HostTensor::from_f64(t, &[6], &[0.0, 3.0, 0.0, -4.0, 0.0, 0.0]));
-        let y = b.node("LpNormalization", &[&line], &[]);
+        let y = b.node("LpNormalization", &[&line], &[("p", int(p))]);
         b.output(&y);
         let one = b.input_of(HostTensor::from_f64(t, &[4, 1], &[0.0, 3.0, -4.0, 0.5]));
-        let y = b.node("LpNormalization", &[&one], &[]);
+        let y = b.node("LpNormalization", &[&one], &[("p", int(p))]);
+        b.output(&y);
+        // In pieces, and what a product reads, or gives.
+        let long: Vec<f64> = (0..70_001).map(|_| (b.below(2001) as f64 - 1000.0) / 250.0).collect();
+        let long = b.input_of(HostTensor::from_f64(t, &[1, long.len()], &long));
+        let y = b.node("LpNormalization", &[&long], &[("p", int(p))]);
+        b.output(&y);
+        let rows: Vec<f64> = (0..24 * 32).map(|_| (b.below(65) as f64 - 32.0) / 32.0).collect();
+        let rows = b.input_of(HostTensor::from_f64(t, &[24, 32], &rows));
+        let side: Vec<f64> = (0..32 * 32).map(|_| (b.below(65) as f64 - 32.0) / 32.0).collect();
+        let side = b.input_of(HostTensor::from_f64(t, &[32, 32], &side));
+        let y = b.node("LpNormalization", &[&rows], &[("p", int(p))]);
+        let y = b.node("MatMul", &[&y, &side], &[]);
+        let y = b.node("LpNormalization", &[&y], &[("p", int(p))]);
         b.output(&y);
         let most = if t == DType::F16 { 2e-3 } else { 1e-6 };
         let want = outputs_on(
             &b,
-            &format!("LpNormalization {t}"),
+            &format!("LpNormalization {t} {p}"),
             most,
             &["gfx803", "gfx906", "gfx942", "gfx1100", "gfx1201"],
         );
         let last = want[4].to_f64();
-        assert!((last[1] - 0.6).abs() < 1e-3 && (last[3] + 0.8).abs() < 1e-3 && last[0] == 0.0, "{last:?}");
+        let whole = if p == 1 { 7.0 } else { 5.0 };
+        assert!((last[1] - 3.0 / whole).abs() < 1e-3 && (last[3] + 4.0 / whole).abs() < 1e-3, "{last:?}");
+        assert!(last[0] == 0.0, "{last:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// `O[c,j..] = (in0[c,j..] - mean) / sqrt(variance + epsilon)`, mean and (biased) variance over the last `axes` dimensions.
-/// Scale and bias are in the epilogue.
+/// Scale and bias are in the epilogue. By magnitudes it is `in0[c,j..]` divided by the sum of the magnitudes, or 0 where that is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalize {
     /// How many trailing dimensions are normalised over.
@@ -19,11 +19,18 @@ pub struct Normalize {
     pub epsilon: f64,
     /// Subtract the mean; otherwise it counts as 0 (root mean square normalisation).
     pub center: bool,
+    /// Divide by the sum of magnitudes; there is no mean then, nor anything added.
+    pub magnitudes: bool,
 }
 
 impl Normalize {
     /// Normalises what is normalised together.
     pub(super) fn normalize(&self, all: &mut [f64]) {
+        if self.magnitudes {
+            let sum: f64 = all.iter().map(|x| x.abs()).sum();
+            all.iter_mut().for_each(|x| *x = if sum == 0.0 { 0.0 } else { *x / sum });
+            return;
+        }
         let n = all.len() as f64;
         let mean = if self.center { all.iter().sum::<f64>() / n } else { 0.0 };
         let var = all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
@@ -82,6 +89,9 @@ impl Kind for Normalize {
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.magnitudes {
+            return writeln!(f, "    over the last {}, by magnitudes", self.axes);
+        }
         // As the attribute has it, which has 32 bits.
         let (short, long) = (self.epsilon as f32, self.epsilon);
         let epsilon = if f64::from(short) == long { format!("{short:e}") } else { format!("{long:e}") };

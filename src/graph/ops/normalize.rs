@@ -161,7 +161,7 @@ fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, ep
     let lazy = lazy.halves().unwrap_or(lazy);
     let own = lazy.dtype();
     let access = cx.operand_of(lazy.reshaped(dims), |_| true);
-    let kind = StepKind::Normalize(Normalize { axes: dims.len() - axis, epsilon, center });
+    let kind = StepKind::Normalize(Normalize { axes: dims.len() - axis, epsilon, center, magnitudes: false });
     let y = cx.produce(kind, vec![access], dims, own);
     cx.combine(vec![y], dims, |e, v| e.cast(v[0], dtype))
 }
@@ -306,7 +306,7 @@ pub(super) fn mean_variance(cx: &mut Lowering<'_>) -> Res<()> {
     let access = cx.operand_of(moved, |_| true);
     // The reference implementation adds 1e-9 to the deviation: its square is added to the variance here.
     let y = cx.produce(
-        StepKind::Normalize(Normalize { axes: n, epsilon: 1e-18, center: true }),
+        StepKind::Normalize(Normalize { axes: n, epsilon: 1e-18, center: true, magnitudes: false }),
         vec![access],
         &dims,
         dtype,
@@ -389,8 +389,8 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
     let p = cx.int("p", 2)? as f64;
     let mut order: Vec<usize> = (0..shape.len()).filter(|&d| d != axis).collect();
     order.push(axis);
-    if p == 2.0 {
-        return euclidean(cx, x, &order, dtype, &shape);
+    if p == 1.0 || p == 2.0 {
+        return of_lines(cx, x, &order, dtype, &shape, p == 1.0);
     }
     let access = cx.operand(x);
     let mut view = access.view.permuted(&order);
@@ -415,9 +415,16 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Lines of the last of the dimensions in an order, divided by the root of the sum of their squares: by that of the squares' mean, and by the root of how many
-/// they are. What is added to the mean is the least number of the type, so that lines of nothing stay nothing.
-fn euclidean(cx: &mut Lowering<'_>, x: ValueId, order: &[usize], dtype: DType, shape: &[usize]) -> Res<()> {
+/// Lines of the last of the dimensions in an order, divided by the sum of their magnitudes, or by the root of the sum of their squares: by that of the squares'
+/// mean, and by the root of how many they are. What is added to the mean is the least number of the type, so that lines of nothing stay nothing.
+fn of_lines(
+    cx: &mut Lowering<'_>,
+    x: ValueId,
+    order: &[usize],
+    dtype: DType,
+    shape: &[usize],
+    magnitudes: bool,
+) -> Res<()> {
     let lazy = cx.without_base(x);
     let moved = cx.permute(lazy, order);
     let (dims, length) = (moved.shape.clone(), shape[order[order.len() - 1]]);
@@ -426,11 +433,15 @@ fn euclidean(cx: &mut Lowering<'_>, x: ValueId, order: &[usize], dtype: DType, s
     let of_lines = moved.shape.clone();
     let access = cx.operand_of(moved, |_| true);
     let epsilon = if dtype == DType::F64 { f64::from_bits(1) } else { f32::from_bits(1).into() };
-    let kind = StepKind::Normalize(Normalize { axes: 1, epsilon, center: false });
+    let kind = StepKind::Normalize(Normalize { axes: 1, epsilon, center: false, magnitudes });
     let y = cx.produce(kind, vec![access], &of_lines, dtype).reshaped(&dims);
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
     let y = if order.is_sorted() { y } else { cx.permute(y, &back) };
+    if magnitudes {
+        cx.set(0, y);
+        return Ok(());
+    }
     let y = cx.combine(vec![y], shape, |e, v| {
         let root = e.constant(dtype, 1.0 / (length as f64).sqrt());
         e.binary(Binary::Mul, v[0], root)

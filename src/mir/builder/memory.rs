@@ -343,6 +343,12 @@ impl Builder {
         let space = self.lds_space();
         self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
     }
+    /// Writes the low byte of a dword to LDS at `addr + offset`.
+    pub fn lds_write_byte(&mut self, addr: Part, data: Part, offset: u32) {
+        let (addr, mods) = self.lds_place(addr, offset);
+        let space = self.lds_space();
+        self.push(MInst { mods, space, ..MInst::new(op::DS_WRITE_B8, &[], &[addr.into(), data.into()]) });
+    }
     /// Address and field of what lies `offset` behind an address: more than the field holds (LDS of gfx950 has 160 KiB) is added.
     fn lds_place(&mut self, addr: Part, offset: u32) -> (Part, Mods) {
         let (ahead, field) = (offset & !LDS_FIELD, offset & LDS_FIELD);

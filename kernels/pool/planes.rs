@@ -1,0 +1,403 @@
+//! Pools of planes that a workgroup has in LDS: whole ones, or rows of one with those that their windows reach into.
+//!
+//! What a workgroup reads is one piece of memory, and so is what it writes: both are moved by wide accesses, wherever rows begin in lines of memory, and each
+//! element comes from second-level caches once. Between them a workitem combines neighbours of a row, or all of it, and of rows below each other, as
+//! others do from memory.
+
+use super::{Pooling, Share, Source, is_busy, last, rows};
+use crate::graph::fused::Window;
+use crate::kernels::address::{self, Offset};
+use crate::kernels::choice::Machine;
+use crate::kernels::error::Res;
+use crate::kernels::lines::ENOUGH;
+use crate::kernels::pointwise::WORKGROUP;
+use crate::kernels::values::{self, Value};
+use crate::kernels::{Arg, Cx, Kernel, Writer, epilogue};
+use crate::mir::{Gen, Part, Type};
+
+/// Workgroups at least that LDS of a compute unit has room for.
+const RESIDENT: u32 = 4;
+
+/// Neighbours of a row, and rows, that a workitem computes at most; columns of rows, rows, and elements that it reads.
+const WIDTH: usize = 16;
+const BELOW: usize = 8;
+const COLUMNS: usize = 48;
+const ROWS: usize = 32;
+const READ: usize = 160;
+
+/// Times that a workitem computes such, and planes of a workgroup, at most.
+const TURNS: usize = 4;
+const PLANES: usize = 256;
+
+/// Instructions of a workitem beside those for its elements.
+const BEGUN: usize = 45;
+
+/// What instructions count beside what takes longest: of ways that memory bounds alike the one with fewest is taken.
+const BESIDE: f64 = 0.1;
+
+/// Bytes of an access of LDS for elements.
+const WORD: usize = 4;
+
+/// See the module's documentation.
+pub(super) struct Planes {
+    share: Share,
+    /// Whole planes of a workgroup, or one of which it has a part.
+    planes: usize,
+    /// Workgroups of a plane, and rows of results of each.
+    parts: usize,
+    rows: usize,
+    /// Rows that they are read from, of a plane's.
+    read: usize,
+    /// Neighbours of a row of results are written to LDS by words.
+    words: bool,
+}
+
+/// Bytes of a row of what is pooled, and of results.
+fn row_bytes(cx: &Cx) -> [usize; 2] {
+    [Arg::Input(0), Arg::Output].map(|arg| last(&cx.view(arg).dims) * cx.dtype(arg).size())
+}
+
+/// Divisors of a number, up to a limit.
+fn divisors(n: usize, most: usize) -> impl Iterator<Item = usize> {
+    (1..=n.min(most)).filter(move |d| n.is_multiple_of(*d))
+}
+
+impl Planes {
+    /// How the step is computed this way, where it is sooner so.
+    pub fn of(cx: &Cx, window: &Window) -> Option<Planes> {
+        let (x, out) = (&cx.step.inputs[0], &cx.step.output);
+        let sizes = [Arg::Input(0), Arg::Output].map(|arg| cx.dtype(arg).size());
+        let known = |arg: Arg| cx.dtype(arg).bits() == 8 * cx.dtype(arg).size() && cx.dtype(arg).size() <= WORD;
+        let whole = |(a, size): (&crate::graph::fused::Access, usize)| {
+            let words = |elements: usize| (elements * size).is_multiple_of(WORD);
+            a.is_plain() && a.view.is_dense() && words(a.view.len()) && a.view.offset >= 0 && words(a.view.offset as usize)
+        };
+        let fits = window.kernel.len() == 2
+            && known(Arg::Input(0))
+            && known(Arg::Output)
+            && [x, out].into_iter().zip(sizes).all(whole)
+            && epilogue::operands(cx).is_empty();
+        if !fits || !pays(cx, window) {
+            return None;
+        }
+        let [read, written] = row_bytes(cx);
+        let [planes, height, width] = [out.view.dims[0] * out.view.dims[1], out.view.dims[2], out.view.dims[3]];
+        let lds = cx.target.info().lds_bytes / RESIDENT;
+        let mut best: Option<(f64, Planes)> = None;
+        for (wide, below) in divisors(width, WIDTH).flat_map(|w| divisors(height, BELOW).map(move |b| (w, b))) {
+            let Some((share, words)) = Planes::share(cx, window, wide, below) else { continue };
+            let work = share.instructions(window, words);
+            let parts = divisors(height / below, height).filter(|p| *p == 1 || read.is_multiple_of(WORD));
+            for parts in parts.filter(|p| *p == 1 || written.is_multiple_of(WORD)) {
+                let rows = height / parts;
+                let reached = (rows - 1) * window.strides[0] + (window.kernel[0] - 1) * window.dilations[0] + 1;
+                let of = |planes| {
+                    let read = if parts == 1 { x.view.dims[2] } else { reached.min(x.view.dims[2]) };
+                    Planes { share, planes, parts, rows, read, words }
+                };
+                for count in 1..=if parts == 1 { PLANES.min(planes) } else { 1 } {
+                    let found = of(count);
+                    let turns = found.units(cx).div_ceil(WORKGROUP as usize);
+                    let aligned = found.bytes(cx).iter().all(|n| n.is_multiple_of(WORD));
+                    let groups = planes.div_ceil(count) * parts;
+                    let enough = groups >= ENOUGH / 2 * cx.target.cus() as usize;
+                    if turns > TURNS || found.lds(cx) > lds || !enough {
+                        break;
+                    }
+                    let cost = found.clocks(cx, turns * work) / (count * rows) as f64;
+                    if aligned && best.as_ref().is_none_or(|b| cost < b.0) {
+                        best = Some((cost, found));
+                    }
+                }
+            }
+        }
+        best.map(|b| b.1)
+    }
+
+    /// Clocks of a workgroup whose workitems have so many instructions, where the others of the chip are as many.
+    fn clocks(&self, cx: &Cx, instructions: usize) -> f64 {
+        let (machine, info) = (Machine::of(cx.target), cx.target.info());
+        let waves = f64::from(WORKGROUP / info.wave_size);
+        let simds = f64::from(cx.target.cus() * info.simds);
+        // The fewer workgroups are there, the more a wave waits alone.
+        let resident = f64::from(info.lds_bytes / self.lds(cx)).max(1.0);
+        let computed = waves * instructions as f64 * machine.issue / simds * (1.0 + 1.0 / resident);
+        let bytes: usize = self.bytes(cx).iter().sum();
+        computed.max(waves * machine.dispatch).max(bytes as f64 / machine.memory) + BESIDE * computed
+    }
+
+    /// What a workitem computes; and whether its results go to LDS by words.
+    fn share(cx: &Cx, window: &Window, width: usize, below: usize) -> Option<(Share, bool)> {
+        let (x, out) = (cx.view(Arg::Input(0)), cx.view(Arg::Output));
+        let sizes = [Arg::Input(0), Arg::Output].map(|arg| cx.dtype(arg).size());
+        let (step, pad) = (window.strides[1], window.pads[1]);
+        let reach = (window.kernel[1] - 1) * window.dilations[1] + 1;
+        let whole = width == out.dims[3];
+        let even = |n: usize, row: usize, size: usize| {
+            (row * size).is_multiple_of(WORD) && (whole || (n * size).is_multiple_of(WORD))
+        };
+        let grain = if even(width * step, x.dims[3], sizes[0]) { (WORD / sizes[0]).max(1) } else { 1 };
+        let around = [pad, reach.saturating_sub(step + pad)].map(|n| n.next_multiple_of(grain));
+        let share = Share { width, below, stack: 0, grain, around };
+        let overlaps = window.dilations[0] == 1 && window.kernel[0] > window.strides[0];
+        let read = rows(window, below, 0)[0];
+        let columns = share.columns(window);
+        let fits = (below == 1 || overlaps) && read <= ROWS && columns * below <= COLUMNS && columns * read <= READ;
+        let words = even(width, out.dims[3], sizes[1]) && (width * sizes[1]).is_multiple_of(WORD);
+        fits.then_some((share, words))
+    }
+
+    /// Units of a workgroup: what workitems compute.
+    fn units(&self, cx: &Cx) -> usize {
+        self.dims(cx).iter().product()
+    }
+
+    /// Planes, rows of units, and units of a row.
+    fn dims(&self, cx: &Cx) -> [usize; 3] {
+        [self.planes, self.rows / self.share.below, cx.view(Arg::Output).dims[3] / self.share.width]
+    }
+
+    /// Bytes that a workgroup reads and writes.
+    fn bytes(&self, cx: &Cx) -> [usize; 2] {
+        let [read, written] = row_bytes(cx);
+        [self.planes * self.read * read, self.planes * self.rows * written]
+    }
+
+    /// Bytes of an access of memory, which all such pieces of an operand are made of.
+    fn unit(&self, cx: &Cx, arg: Arg) -> u32 {
+        let (view, size) = (cx.view(arg), cx.dtype(arg).size());
+        let piece = self.bytes(cx)[usize::from(arg == Arg::Output)];
+        let row = row_bytes(cx)[usize::from(arg == Arg::Output)];
+        let places = [piece, view.len() * size, view.offset as usize * size, if self.parts > 1 { row } else { 0 }];
+        [16u32, 8].into_iter().find(|n| places.iter().all(|at| at.is_multiple_of(*n as usize))).unwrap_or(4)
+    }
+
+    /// Accesses of memory by all workitems, in turns.
+    fn turns(&self, cx: &Cx, arg: Arg) -> u32 {
+        let bytes = self.bytes(cx)[usize::from(arg == Arg::Output)] as u32;
+        bytes.div_ceil(WORKGROUP * self.unit(cx, arg))
+    }
+
+    /// Bytes of LDS of what is read, and of results: also of those that workitems behind the last unit would have.
+    fn rooms(&self, cx: &Cx) -> [u32; 2] {
+        let [_, written] = row_bytes(cx);
+        let [planes, down, across] = self.dims(cx);
+        let all = self.units(cx).next_multiple_of(WORKGROUP as usize).div_ceil(down * across).max(planes);
+        let read = self.turns(cx, Arg::Input(0)) * WORKGROUP * self.unit(cx, Arg::Input(0));
+        let room = (all * self.rows * written) as u32;
+        [read, room.max(self.bytes(cx)[1] as u32).next_multiple_of(16)]
+    }
+
+    /// Bytes of LDS.
+    fn lds(&self, cx: &Cx) -> u32 {
+        self.rooms(cx).iter().sum::<u32>() + WORKGROUP * WORD as u32
+    }
+
+    /// The kernel.
+    pub fn lower(&self, pooling: &Pooling) -> Res<Vec<Kernel>> {
+        let cx = pooling.cx;
+        let (x, out) = (cx.view(Arg::Input(0)), cx.view(Arg::Output));
+        let (planes, [read, written]) = (out.dims[0] * out.dims[1], row_bytes(cx));
+        let mut w = cx.kernel(WORKGROUP);
+        let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
+        let (plane, part) = match self.parts {
+            1 => (w.b.mul(group, self.planes as u32), None),
+            parts => {
+                let (plane, part) = w.b.divmod(group, parts as u32);
+                (plane, Some(part))
+            }
+        };
+        // The part's first row of results, and the first that is read, of the plane's.
+        let row = part.map(|part| w.b.mul(part, self.rows as u32));
+        let top = row.map(|row| {
+            let at = w.b.mul(row, pooling.window.strides[0] as u32);
+            let at = w.b.sub(at, pooling.window.pads[0] as u32);
+            let at = w.b.generic(Gen::Max.of(Type::I32), &[at.into(), 0u32.into()]);
+            w.b.generic(Gen::Min.of(Type::I32), &[at.into(), ((x.dims[2] - self.read) as u32).into()])
+        });
+        let of_plane = |w: &mut Writer, rows: usize, bytes: usize, row: Option<Part>| {
+            let at = w.b.mul(plane, (rows * bytes) as u32);
+            row.map_or(at, |row| w.b.mad(row, bytes as u32, at))
+        };
+        let from = of_plane(&mut w, x.dims[2], read, top);
+        let to = of_plane(&mut w, out.dims[2], written, row);
+        let base = w.b.lds(self.rooms(cx)[0]);
+        let results = w.b.lds(self.rooms(cx)[1]);
+        let zeros = w.b.lds(WORKGROUP * WORD as u32);
+        let none = w.b.shl(item, 2u32);
+        let none = w.b.add(none, zeros);
+        let zero = w.b.to_vector(0u32);
+        w.b.lds_write(none, zero, 0);
+        self.fill(&mut w, cx, from, base)?;
+        w.b.barrier();
+        let [_, down, across] = self.dims(cx);
+        let units = self.units(cx) as u32;
+        for turn in 0..units.div_ceil(WORKGROUP) {
+            let index = if turn > 0 { w.b.add(item, turn * WORKGROUP) } else { item };
+            let all = [(units.next_multiple_of(WORKGROUP) as usize).div_ceil(down * across), down, across];
+            let at = address::coordinates_of_item(&mut w.b, index, &all);
+            let scaled = |w: &mut Writer, x: Option<Part>, by: usize| x.map(|x| w.b.mul(x, by as u32));
+            let (own, beside) = (scaled(&mut w, at[1], self.share.below), scaled(&mut w, at[2], self.share.width));
+            let absolute = match (row, own) {
+                (Some(row), Some(own)) => Some(w.b.add(own, row)),
+                (Some(row), None) => Some(w.b.to_vector(row)),
+                (None, own) => own,
+            };
+            let coords = [None, None, absolute, beside];
+            let mut number = at[0];
+            if let Some(n) = number.filter(|_| (turn + 1) * WORKGROUP > units) {
+                let last = w.b.to_vector(self.planes as u32 - 1);
+                number = Some(w.b.op(Gen::Min.of(Type::U32), &[n.into(), last.into()]));
+            }
+            let first = match number {
+                Some(n) => w.b.mul(n, (self.read * read) as u32),
+                None => w.b.to_vector(0u32),
+            };
+            let first = match top {
+                Some(top) => {
+                    let above = w.b.mul(top, read as u32);
+                    w.b.sub(first, above)
+                }
+                None => first,
+            };
+            let combined = pooling.rows(&mut w, &self.share, &coords, Source::Lds { first, base, none })?;
+            let shares = pooling.shares(&mut w, &coords, [self.share.width, self.share.below], 2);
+            let size = cx.dtype(Arg::Output).size();
+            let sums = [(at[0], self.rows * written), (own, written), (beside, size)];
+            let to = sums.into_iter().filter_map(|(x, by)| Some((x?, by))).fold(None, |sum, (x, by)| {
+                Some(match sum {
+                    Some(sum) => w.b.mad(x, by as u32, sum),
+                    None => w.b.mul(x, by as u32),
+                })
+            });
+            let to = to.unwrap_or_else(|| w.b.to_vector(0u32));
+            for (r, combined) in combined.into_iter().enumerate() {
+                let list = pooling.results(&mut w, &coords, combined, &shares, (2, r))?;
+                self.leave(&mut w, cx, &list, to, results + (r * written) as u32);
+            }
+        }
+        w.b.barrier();
+        self.empty(&mut w, cx, to, results)?;
+        let groups = planes.div_ceil(self.planes) * self.parts;
+        let taps: usize = pooling.window.kernel.iter().product();
+        Ok(vec![w.finish([groups as u32, 1, 1], (out.len() * taps) as u64)])
+    }
+
+    /// Where the access of a turn is in memory, of lanes that have one, and in LDS behind the piece's first byte, and which lanes these are.
+    fn place(&self, w: &mut Writer, cx: &Cx, arg: Arg, start: Part, turn: u32) -> (Offset, Part, Option<Part>) {
+        let (unit, view, size) = (self.unit(cx, arg), cx.view(arg), cx.dtype(arg).size());
+        let units = self.bytes(cx)[usize::from(arg == Arg::Output)] as u32 / unit;
+        let (item, before) = (w.b.workitem_id(), turn * WORKGROUP);
+        let own = w.b.mul(item, unit);
+        let from = w.b.add(own, start);
+        let mut at = Offset { reg: Some(from), imm: (view.offset as usize * size) as u32 + before * unit };
+        let mut inside = None;
+        if before + WORKGROUP > units {
+            let mask = w.b.op(Gen::CmpGt.of(Type::U32), &[(units - before).into(), item.into()]);
+            at.reg = Some(w.b.guard(mask, from));
+            inside = Some(mask);
+        }
+        // Behind the last planes something else may lie.
+        let all = (view.len() * size) as u32;
+        if self.parts == 1 && !all.is_multiple_of(units * unit) {
+            let mask = w.b.op(Gen::CmpGt.of(Type::U32), &[all.saturating_sub(before * unit).into(), from.into()]);
+            let reg = at.vector(&mut w.b);
+            at.reg = Some(w.b.guard(mask, reg));
+        }
+        (at, own, inside)
+    }
+
+    /// Loads the workgroup's planes.
+    fn fill(&self, w: &mut Writer, cx: &Cx, start: Part, base: u32) -> Res<()> {
+        let (unit, buf) = (self.unit(cx, Arg::Input(0)), w.buffer(cx, Arg::Input(0))?);
+        let mut loaded = Vec::new();
+        for turn in 0..self.turns(cx, Arg::Input(0)) {
+            let (at, own, _) = self.place(w, cx, Arg::Input(0), start, turn);
+            let (v, s, imm) = at.operands(&mut w.b);
+            loaded.push((own, w.b.load(buf, (unit / 4) as u8, v, s, imm)));
+        }
+        for (turn, (own, data)) in (0..).zip(loaded) {
+            w.b.lds_write(own, data, base + turn * WORKGROUP * unit);
+        }
+        Ok(())
+    }
+
+    /// Leaves neighbours of a row of results in LDS.
+    fn leave(&self, w: &mut Writer, cx: &Cx, list: &[Value], at: Part, base: u32) {
+        let t = cx.dtype(Arg::Output);
+        let each = if self.words { WORD / t.size() } else { 1 };
+        for (i, some) in list.chunks(each).enumerate() {
+            let ahead = base + (i * each * t.size()) as u32;
+            match (t.size(), some) {
+                (2, [one]) => {
+                    let half = values::narrowed(&mut w.b, t, *one);
+                    w.b.lds_write_half(at, half, false, ahead);
+                }
+                (1, [one]) => {
+                    let byte = values::narrowed(&mut w.b, t, *one);
+                    w.b.lds_write_byte(at, byte, ahead);
+                }
+                _ => {
+                    let word = values::together(&mut w.b, t, some);
+                    w.b.lds_write(at, word, ahead);
+                }
+            }
+        }
+    }
+
+    /// Stores what was left.
+    fn empty(&self, w: &mut Writer, cx: &Cx, start: Part, base: u32) -> Res<()> {
+        let (unit, buf) = (self.unit(cx, Arg::Output), w.buffer(cx, Arg::Output)?);
+        for turn in 0..self.turns(cx, Arg::Output) {
+            let (at, own, inside) = self.place(w, cx, Arg::Output, start, turn);
+            let ahead = base + turn * WORKGROUP * unit;
+            let own = match inside {
+                // Nobody has written what would lie behind.
+                Some(inside) => {
+                    let first = w.b.to_vector(0u32);
+                    w.b.select(inside, own, first)
+                }
+                None => own,
+            };
+            let data = w.b.lds_read((unit / 4) as u8, own, ahead);
+            let (v, s, imm) = at.operands(&mut w.b);
+            w.b.store(buf, data, v, s, imm);
+        }
+        Ok(())
+    }
+}
+
+impl Share {
+    /// Instructions of a workitem that has its rows in LDS, about, and leaves results there.
+    fn instructions(&self, window: &Window, words: bool) -> usize {
+        let (columns, read) = (self.columns(window), rows(window, self.below, 0)[0]);
+        let results = self.width * self.below;
+        let loaded = columns * read * (self.grain + 1) / self.grain;
+        let down = columns * self.below * (window.kernel[0] - 1);
+        let along = results * (window.kernel[1] - 1);
+        BEGUN + loaded + down + along + results * if words { 2 } else { 3 }
+    }
+}
+
+/// Whether windows share elements that are narrow, of which a word of LDS has several wherever rows begin, or so much that second-level caches would take
+/// longer than memory.
+fn pays(cx: &Cx, window: &Window) -> bool {
+    let t = cx.dtype(Arg::Input(0));
+    let shared: f64 = window.kernel.iter().zip(&window.strides).map(|(k, s)| *k as f64 / *s as f64).product();
+    let again = window.kernel[0] as f64 / window.strides[0] as f64;
+    shared > 1.0 && (t.size() < WORD || is_busy(cx, again + 1.0))
+}
+
+impl Pooling<'_> {
+    /// Neighbours from LDS: as many as a word has, or one.
+    pub(super) fn load_from_lds(&self, w: &mut Writer, at: Offset, count: usize) -> Vec<Value> {
+        let t = self.cx.dtype(Arg::Input(0));
+        let reg = at.vector(&mut w.b);
+        let raw = match count * t.size() {
+            1 => w.b.lds_read_byte(reg, at.imm),
+            2 => w.b.lds_read_half(reg, at.imm),
+            _ => w.b.lds_read(1, reg, at.imm),
+        };
+        (0..count as u32).map(|e| values::element(&mut w.b, t, raw, e)).collect()
+    }
+}
