@@ -166,7 +166,7 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         _ => Scalar::Float(0.0),
     };
     let pooling = Pooling { cx, window, prologue, pool, neutral };
-    if let Some(planes) = Planes::of(cx, window) {
+    if let Some(planes) = Planes::of(&pooling) {
         return planes.lower(&pooling);
     }
     let share = share(cx, window);
@@ -225,8 +225,16 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
 enum Source {
     /// In memory: bytes of the plane's first element.
     Memory(Buffer, Part),
-    /// In LDS: where the first element of the plane would be, behind a constant, and a word of zeros.
+    /// In LDS: where the first element of the plane would be, behind a constant, and where that of a row of zeros would be.
     Lds { first: Part, base: u32, none: Part },
+}
+
+/// Lanes that both masks have, where there are masks.
+fn both(w: &mut Writer, p: Option<Part>, q: Option<Part>) -> Option<Part> {
+    match (p, q) {
+        (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
+        (p, q) => p.or(q),
+    }
 }
 
 /// Of neighbours of a row.
@@ -305,6 +313,8 @@ impl Pooling<'_> {
                 None => w.b.to_vector(0u32),
             };
             let farthest = (outputs - 1) * window.strides[d] + (window.kernel[d] - 1) * window.dilations[d];
+            let stride = (view.strides[d + 2] * size as i64) as i32;
+            let along = w.b.mul(corner, stride);
             let mut taps = Vec::new();
             for k in 0..*count {
                 let delta = (k * window.dilations[d]) as i32 - window.pads[d] as i32;
@@ -318,7 +328,12 @@ impl Pooling<'_> {
                 } else if leaves {
                     inside = Some(w.b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), at.into()]));
                 }
-                taps.push((w.b.mul(at, (view.strides[d + 2] * size as i64) as i32), inside));
+                let by = match leaves && self.is_held(d) {
+                    true => w.b.mul(at, stride),
+                    false if delta != 0 => w.b.add(along, delta * stride),
+                    false => along,
+                };
+                taps.push((by, inside));
             }
             dims.push(taps);
         }
@@ -342,44 +357,34 @@ impl Pooling<'_> {
         Ok(Source::Memory(buf, base.vector_with(&mut w.b)))
     }
 
-    /// Neighbours of a row, `by` bytes behind an offset, of lanes that have them.
+    /// Neighbours of a row, `by` bytes behind an offset, of lanes that have the row and these.
     fn load(
         &self,
         w: &mut Writer,
         source: Source,
         offset: Part,
         (by, count): (i32, usize),
-        inside: Option<Part>,
+        [row, column]: [Option<Part>; 2],
     ) -> Vec<Value> {
-        let t = self.cx.dtype(Arg::Input(0));
-        let (buf, base, none) = match source {
-            Source::Memory(buf, _) => (Some(buf), 0, None),
-            Source::Lds { base, none, .. } => (None, base, Some(none)),
+        let buf = match source {
+            Source::Memory(buf, _) => buf,
+            // The row is chosen.
+            Source::Lds { base, none, .. } => {
+                let reg = column.map_or(offset, |mask| w.b.select(mask, offset, none));
+                return self.load_from_lds(w, Offset { reg: Some(reg), imm: (by + base as i32) as u32 }, count);
+            }
         };
-        // What is added to a register is never less than nothing.
-        let ahead = by + base as i32;
-        let mut place = Offset { reg: Some(offset), imm: ahead as u32 };
-        if by < 0 && buf.is_some() || inside.is_some() || ahead < 0 {
-            let reg = if ahead != 0 { w.b.add(offset, ahead) } else { offset };
-            let reg = match (inside, none) {
-                (Some(mask), Some(none)) => w.b.select(mask, reg, none),
-                (Some(mask), None) => w.b.guard(mask, reg),
-                (None, _) => reg,
-            };
-            place = Offset { reg: Some(reg), imm: 0 };
+        let inside = both(w, row, column);
+        let mut place = Offset { reg: Some(offset), imm: by as u32 };
+        if by < 0 || inside.is_some() {
+            let reg = if by != 0 { w.b.add(offset, by) } else { offset };
+            place = Offset { reg: Some(inside.map_or(reg, |m| w.b.guard(m, reg))), imm: 0 };
         }
-        let Some(buf) = buf else { return self.load_from_lds(w, place, count) };
-        values::load_some(&mut w.b, t, buf, place, count as u32)
+        values::load_some(&mut w.b, self.cx.dtype(Arg::Input(0)), buf, place, count as u32)
     }
 
     /// The combined elements of each window, in rows of neighbours.
-    fn rows(
-        &self,
-        w: &mut Writer,
-        share: &Share,
-        coords: &[Option<Part>],
-        source: Source,
-    ) -> Res<Vec<Combined>> {
+    fn rows(&self, w: &mut Writer, share: &Share, coords: &[Option<Part>], source: Source) -> Res<Vec<Combined>> {
         let (cx, window, view) = (self.cx, self.window, self.view());
         let (n, t) = (window.kernel.len(), cx.dtype(Arg::Input(0)));
         let (step, stride, extent) = (window.strides[n - 1], view.strides[n + 1], view.dims[n + 1]);
@@ -436,21 +441,19 @@ impl Pooling<'_> {
                 let (by, inside) = taps[rest % taps.len()];
                 rest /= taps.len();
                 offset = w.b.add(offset, by);
-                mask = match (mask, inside) {
-                    (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
-                    (p, q) => p.or(q),
-                };
+                mask = both(w, mask, inside);
+            }
+            if let (Source::Lds { none, .. }, Some(mask)) = (source, mask) {
+                offset = w.b.select(mask, offset, none);
             }
             let mut own: Vec<Option<Value>> = vec![None; share.columns(window)];
             let mut raw = own.clone();
-            for (at, count, inside) in &loads {
-                let inside = match (mask, *inside) {
-                    (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
-                    (p, q) => p.or(q),
-                };
+            for (at, count, column) in &loads {
+                let inside = both(w, mask, *column);
                 let by = (i64::from(*at) * stride * t.size() as i64) as i32;
-                let column = (*at + before as i32) as usize;
-                for (x, e) in self.load(w, source, offset, (by, *count), inside).into_iter().zip(column..) {
+                let masks = [mask, *column];
+                let first = (*at + before as i32) as usize;
+                for (x, e) in self.load(w, source, offset, (by, *count), masks).into_iter().zip(first..) {
                     own[e] = Some(self.element(w, x, inside)?);
                     raw[e] = Some(x);
                 }

@@ -383,7 +383,8 @@ pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
     let otherwise = match &computed.rule {
         LineRule::Softmax(_) => Pieces::of(alone, outer(alone), Found::Softmax).is_some(),
         LineRule::Normalize(n) => {
-            !n.magnitudes && Grouped::of(alone, n.axes).is_some() || Pieces::of(alone, outer(alone), Found::Norm).is_some()
+            !n.magnitudes && Grouped::of(alone, n.axes).is_some()
+                || Pieces::of(alone, outer(alone), Found::Norm).is_some()
         }
     };
     if otherwise {

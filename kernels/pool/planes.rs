@@ -4,7 +4,7 @@
 //! element comes from second-level caches once. Between them a workitem combines neighbours of a row, or all of it, and of rows below each other, as
 //! others do from memory.
 
-use super::{Pooling, Share, Source, is_busy, last, rows};
+use super::{PoolOp, Pooling, Share, Source, is_busy, last, rows};
 use crate::graph::fused::Window;
 use crate::kernels::address::{self, Offset};
 use crate::kernels::choice::Machine;
@@ -16,7 +16,10 @@ use crate::kernels::{Arg, Cx, Kernel, Writer, epilogue};
 use crate::mir::{Gen, Part, Type};
 
 /// Workgroups at least that LDS of a compute unit has room for.
-const RESIDENT: u32 = 4;
+const RESIDENT: u32 = 3;
+
+/// Bytes by which LDS is given out, at most.
+const GIVEN: u32 = 512;
 
 /// Neighbours of a row, and rows, that a workitem computes at most; columns of rows, rows, and elements that it reads.
 const WIDTH: usize = 16;
@@ -29,11 +32,15 @@ const READ: usize = 160;
 const TURNS: usize = 4;
 const PLANES: usize = 256;
 
-/// Instructions of a workitem beside those for its elements.
+/// Instructions of a workitem beside those for its elements; of these for a row that it reads, and for what a place's average is divided by.
 const BEGUN: usize = 45;
+const OF_A_ROW: usize = 4;
+const FACTOR: usize = 25;
 
-/// What instructions count beside what takes longest: of ways that memory bounds alike the one with fewest is taken.
+/// What instructions count beside what takes longest: of ways that memory bounds alike the one with fewest is taken. What they take more of a workgroup that is
+/// alone on its compute unit.
 const BESIDE: f64 = 0.1;
+const ALONE: f64 = 0.8;
 
 /// Bytes of an access of LDS for elements.
 const WORD: usize = 4;
@@ -64,13 +71,18 @@ fn divisors(n: usize, most: usize) -> impl Iterator<Item = usize> {
 
 impl Planes {
     /// How the step is computed this way, where it is sooner so.
-    pub fn of(cx: &Cx, window: &Window) -> Option<Planes> {
+    pub fn of(pooling: &Pooling) -> Option<Planes> {
+        let (cx, window) = (pooling.cx, pooling.window);
         let (x, out) = (&cx.step.inputs[0], &cx.step.output);
         let sizes = [Arg::Input(0), Arg::Output].map(|arg| cx.dtype(arg).size());
         let known = |arg: Arg| cx.dtype(arg).bits() == 8 * cx.dtype(arg).size() && cx.dtype(arg).size() <= WORD;
         let whole = |(a, size): (&crate::graph::fused::Access, usize)| {
             let words = |elements: usize| (elements * size).is_multiple_of(WORD);
-            a.is_plain() && a.view.is_dense() && words(a.view.len()) && a.view.offset >= 0 && words(a.view.offset as usize)
+            a.is_plain()
+                && a.view.is_dense()
+                && words(a.view.len())
+                && a.view.offset >= 0
+                && words(a.view.offset as usize)
         };
         let fits = window.kernel.len() == 2
             && known(Arg::Input(0))
@@ -83,10 +95,11 @@ impl Planes {
         let [read, written] = row_bytes(cx);
         let [planes, height, width] = [out.view.dims[0] * out.view.dims[1], out.view.dims[2], out.view.dims[3]];
         let lds = cx.target.info().lds_bytes / RESIDENT;
+        let fits = |found: &Planes| found.lds(cx, window) <= lds;
         let mut best: Option<(f64, Planes)> = None;
         for (wide, below) in divisors(width, WIDTH).flat_map(|w| divisors(height, BELOW).map(move |b| (w, b))) {
             let Some((share, words)) = Planes::share(cx, window, wide, below) else { continue };
-            let work = share.instructions(window, words);
+            let work = share.work(pooling, words);
             let parts = divisors(height / below, height).filter(|p| *p == 1 || read.is_multiple_of(WORD));
             for parts in parts.filter(|p| *p == 1 || written.is_multiple_of(WORD)) {
                 let rows = height / parts;
@@ -101,10 +114,10 @@ impl Planes {
                     let aligned = found.bytes(cx).iter().all(|n| n.is_multiple_of(WORD));
                     let groups = planes.div_ceil(count) * parts;
                     let enough = groups >= ENOUGH / 2 * cx.target.cus() as usize;
-                    if turns > TURNS || found.lds(cx) > lds || !enough {
+                    if turns > TURNS || !fits(&found) || !enough {
                         break;
                     }
-                    let cost = found.clocks(cx, turns * work) / (count * rows) as f64;
+                    let cost = found.clocks(cx, window, work.map(|n| (turns * n) as f64)) / (count * rows) as f64;
                     if aligned && best.as_ref().is_none_or(|b| cost < b.0) {
                         best = Some((cost, found));
                     }
@@ -114,16 +127,18 @@ impl Planes {
         best.map(|b| b.1)
     }
 
-    /// Clocks of a workgroup whose workitems have so many instructions, where the others of the chip are as many.
-    fn clocks(&self, cx: &Cx, instructions: usize) -> f64 {
+    /// Clocks of a workgroup whose workitems have so many instructions, and accesses of LDS, where the others of the chip are as many.
+    fn clocks(&self, cx: &Cx, window: &Window, [instructions, accesses]: [f64; 2]) -> f64 {
         let (machine, info) = (Machine::of(cx.target), cx.target.info());
         let waves = f64::from(WORKGROUP / info.wave_size);
         let simds = f64::from(cx.target.cus() * info.simds);
         // The fewer workgroups are there, the more a wave waits alone.
-        let resident = f64::from(info.lds_bytes / self.lds(cx)).max(1.0);
-        let computed = waves * instructions as f64 * machine.issue / simds * (1.0 + 1.0 / resident);
+        let resident = f64::from(info.lds_bytes / self.lds(cx, window)).max(1.0);
+        let computed = waves * instructions * machine.issue / simds * (1.0 + ALONE / resident);
         let bytes: usize = self.bytes(cx).iter().sum();
-        computed.max(waves * machine.dispatch).max(bytes as f64 / machine.memory) + BESIDE * computed
+        let exchanged = (accesses * f64::from(WORKGROUP) * WORD as f64 + bytes as f64) / machine.lds / simds;
+        let begun = waves * machine.dispatch;
+        computed.max(exchanged).max(begun).max(bytes as f64 / machine.memory) + BESIDE * (computed + exchanged + begun)
     }
 
     /// What a workitem computes; and whether its results go to LDS by words.
@@ -172,25 +187,39 @@ impl Planes {
         [16u32, 8].into_iter().find(|n| places.iter().all(|at| at.is_multiple_of(*n as usize))).unwrap_or(4)
     }
 
-    /// Accesses of memory by all workitems, in turns.
-    fn turns(&self, cx: &Cx, arg: Arg) -> u32 {
-        let bytes = self.bytes(cx)[usize::from(arg == Arg::Output)] as u32;
+    /// Accesses of memory by all workitems for so many bytes of a piece or more, in turns.
+    fn turns(&self, cx: &Cx, arg: Arg, bytes: u32) -> u32 {
         bytes.div_ceil(WORKGROUP * self.unit(cx, arg))
     }
 
-    /// Bytes of LDS of what is read, and of results: also of those that workitems behind the last unit would have.
-    fn rooms(&self, cx: &Cx) -> [u32; 2] {
+    /// Bytes of LDS from what is read on that are loaded: also a row of zeros, of lanes that have nothing else to load.
+    fn filled(&self, cx: &Cx, window: &Window) -> u32 {
+        self.bytes(cx)[0] as u32 + self.zeros(cx, window)[1]
+    }
+
+    /// Bytes of LDS of what is read with zeros behind it, and of results: also of those that workitems behind the last unit would have. What lanes load
+    /// behind the zeros lies there before results do.
+    fn rooms(&self, cx: &Cx, window: &Window) -> [u32; 2] {
         let [_, written] = row_bytes(cx);
         let [planes, down, across] = self.dims(cx);
         let all = self.units(cx).next_multiple_of(WORKGROUP as usize).div_ceil(down * across).max(planes);
-        let read = self.turns(cx, Arg::Input(0)) * WORKGROUP * self.unit(cx, Arg::Input(0));
+        let filled = self.filled(cx, window);
+        let read = self.turns(cx, Arg::Input(0), filled) * WORKGROUP * self.unit(cx, Arg::Input(0));
         let room = (all * self.rows * written) as u32;
-        [read, room.max(self.bytes(cx)[1] as u32).next_multiple_of(16)]
+        let filled = filled.next_multiple_of(16);
+        [filled, room.max(read.saturating_sub(filled)).next_multiple_of(16)]
+    }
+
+    /// Bytes in front of a row's first element that may be read, and of a row of zeros with these.
+    fn zeros(&self, cx: &Cx, window: &Window) -> [u32; 2] {
+        let size = cx.dtype(Arg::Input(0)).size();
+        [self.share.around[0], self.share.columns(window)].map(|n| ((n * size) as u32).next_multiple_of(16))
     }
 
     /// Bytes of LDS.
-    fn lds(&self, cx: &Cx) -> u32 {
-        self.rooms(cx).iter().sum::<u32>() + WORKGROUP * WORD as u32
+    fn lds(&self, cx: &Cx, window: &Window) -> u32 {
+        let all = self.zeros(cx, window)[0] + self.rooms(cx, window).iter().sum::<u32>();
+        all.next_multiple_of(GIVEN)
     }
 
     /// The kernel.
@@ -221,14 +250,14 @@ impl Planes {
         };
         let from = of_plane(&mut w, x.dims[2], read, top);
         let to = of_plane(&mut w, out.dims[2], written, row);
-        let base = w.b.lds(self.rooms(cx)[0]);
-        let results = w.b.lds(self.rooms(cx)[1]);
-        let zeros = w.b.lds(WORKGROUP * WORD as u32);
-        let none = w.b.shl(item, 2u32);
-        let none = w.b.add(none, zeros);
-        let zero = w.b.to_vector(0u32);
-        w.b.lds_write(none, zero, 0);
-        self.fill(&mut w, cx, from, base)?;
+        let [front, _] = self.zeros(cx, pooling.window);
+        let rooms = self.rooms(cx, pooling.window);
+        let base = w.b.lds(front + rooms[0]) + front;
+        let results = w.b.lds(rooms[1]);
+        // As far behind the row's beginning as elements are in front of an offset.
+        let before = (self.share.around[0] * cx.dtype(Arg::Input(0)).size()) as u32;
+        let none = w.b.to_vector(self.bytes(cx)[0] as u32 + before);
+        self.fill(&mut w, pooling, from, base)?;
         w.b.barrier();
         let [_, down, across] = self.dims(cx);
         let units = self.units(cx) as u32;
@@ -293,7 +322,7 @@ impl Planes {
         let mut at = Offset { reg: Some(from), imm: (view.offset as usize * size) as u32 + before * unit };
         let mut inside = None;
         if before + WORKGROUP > units {
-            let mask = w.b.op(Gen::CmpGt.of(Type::U32), &[(units - before).into(), item.into()]);
+            let mask = w.b.op(Gen::CmpGt.of(Type::U32), &[units.saturating_sub(before).into(), item.into()]);
             at.reg = Some(w.b.guard(mask, from));
             inside = Some(mask);
         }
@@ -308,10 +337,11 @@ impl Planes {
     }
 
     /// Loads the workgroup's planes.
-    fn fill(&self, w: &mut Writer, cx: &Cx, start: Part, base: u32) -> Res<()> {
+    fn fill(&self, w: &mut Writer, pooling: &Pooling, start: Part, base: u32) -> Res<()> {
+        let cx = pooling.cx;
         let (unit, buf) = (self.unit(cx, Arg::Input(0)), w.buffer(cx, Arg::Input(0))?);
         let mut loaded = Vec::new();
-        for turn in 0..self.turns(cx, Arg::Input(0)) {
+        for turn in 0..self.turns(cx, Arg::Input(0), self.filled(cx, pooling.window)) {
             let (at, own, _) = self.place(w, cx, Arg::Input(0), start, turn);
             let (v, s, imm) = at.operands(&mut w.b);
             loaded.push((own, w.b.load(buf, (unit / 4) as u8, v, s, imm)));
@@ -348,7 +378,7 @@ impl Planes {
     /// Stores what was left.
     fn empty(&self, w: &mut Writer, cx: &Cx, start: Part, base: u32) -> Res<()> {
         let (unit, buf) = (self.unit(cx, Arg::Output), w.buffer(cx, Arg::Output)?);
-        for turn in 0..self.turns(cx, Arg::Output) {
+        for turn in 0..self.turns(cx, Arg::Output, self.bytes(cx)[1] as u32) {
             let (at, own, inside) = self.place(w, cx, Arg::Output, start, turn);
             let ahead = base + turn * WORKGROUP * unit;
             let own = match inside {
@@ -368,14 +398,35 @@ impl Planes {
 }
 
 impl Share {
-    /// Instructions of a workitem that has its rows in LDS, about, and leaves results there.
-    fn instructions(&self, window: &Window, words: bool) -> usize {
+    /// Instructions of a workitem that has its rows in LDS and leaves results there, about; and its accesses of LDS.
+    fn work(&self, pooling: &Pooling, words: bool) -> [usize; 2] {
+        let (cx, window) = (pooling.cx, pooling.window);
+        let [wide, high] = [3, 2].map(|d| cx.view(Arg::Output).dims[d]);
+        let sizes = [Arg::Input(0), Arg::Output].map(|arg| cx.dtype(arg).size());
+        let [whole, all] = [self.width == wide, self.below == high];
         let (columns, read) = (self.columns(window), rows(window, self.below, 0)[0]);
+        let columns = if whole { columns.min(cx.view(Arg::Input(0)).dims[3]) } else { columns };
         let results = self.width * self.below;
-        let loaded = columns * read * (self.grain + 1) / self.grain;
-        let down = columns * self.below * (window.kernel[0] - 1);
-        let along = results * (window.kernel[1] - 1);
-        BEGUN + loaded + down + along + results * if words { 2 } else { 3 }
+        let loads = columns.div_ceil(self.grain) * read;
+        let leaves = if words { (results * sizes[1]).div_ceil(WORD) } else { results };
+        let converted = [(sizes[0], columns * read), (sizes[1], results)].into_iter().filter(|c| c.0 < WORD);
+        let converted: usize = converted.map(|c| c.1).sum();
+        // What lies outside is chosen from.
+        let edges = if whole { 0 } else { self.around.iter().map(|n| n.div_ceil(self.grain)).sum::<usize>() * read };
+        let combined = columns * self.below * (window.kernel[0] - 1) + results * (window.kernel[1] - 1);
+        let (factors, scaled) = match pooling.pool {
+            PoolOp::Max | PoolOp::Sum => (0, 0),
+            _ => (if whole { 0 } else { self.width.min(2) } + if all { 0 } else { self.below.min(2) }, 2 * results),
+        };
+        let rest = loads + leaves + converted + edges + combined + factors * FACTOR + scaled;
+        // Neighbours in a wave that read every so many-th bank take turns.
+        let [from, to] = row_bytes(cx);
+        let [down, along] = [window.strides[0] * self.below * from, window.strides[1] * self.width * sizes[0]];
+        let turns =
+            |bytes: usize| if bytes.is_multiple_of(WORD) { 1 << (bytes / WORD).trailing_zeros().min(5) } else { 1 };
+        let apart = if whole { [down, self.below * to] } else { [along, self.width * sizes[1]] };
+        let [loaded, left] = apart.map(turns);
+        [BEGUN + read * OF_A_ROW + rest, loads * loaded + leaves * left]
     }
 }
 
