@@ -42,6 +42,7 @@ mod normed;
 mod origin;
 mod packed;
 mod paired;
+mod parts;
 mod pieces;
 mod pointwise;
 mod pool;
@@ -53,6 +54,7 @@ mod recurrent;
 mod reduce;
 mod regroup;
 mod rounds;
+mod runs;
 mod scan;
 mod scatter;
 mod shares;
@@ -391,12 +393,19 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(computed);
     let next = summed.as_ref().unwrap_or(graph);
+    let united = crate::graph::unite_parts(next, |graph, step| {
+        let whole = step.inputs.iter().chain([&step.output]);
+        let small = { whole }.all(|a| graph.tensor(a.tensor).bytes() < MAX_TENSOR_BYTES);
+        graph.open_dims.is_empty() && small && parts::pays(&cx(graph, step, target, tuning))
+    })
+    .or(summed);
+    let next = united.as_ref().unwrap_or(graph);
     crate::graph::in_pieces(next, |graph, step| {
         let cx = cx(graph, step, target, tuning);
         let pieces = reduce::pieces(&cx).map(|pieces| crate::graph::Cuts { pieces, sections: 1 });
         pieces.or_else(|| scan::pieces(&cx))
     })
-    .or(summed)
+    .or(united)
 }
 
 /// Answers to one question about steps, by their keys: models repeat their layers.
@@ -475,6 +484,7 @@ pub fn lower_linked(
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
         StepKind::TopK(best) => topk::lower(&cx, best),
         StepKind::Scatter(s) => scatter::lower(&cx, s),
+        StepKind::Parts(p) => parts::lower(&cx, p),
     };
     let mut kernels = kernels.map_err(unsupported)?;
     for k in &mut kernels {

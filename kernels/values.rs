@@ -415,6 +415,18 @@ fn tuple(b: &mut Builder, words: &[Value]) -> Part {
     data
 }
 
+/// Elements of so many bytes that fill a word, each in the low bits of one of its own, with zeros above.
+pub(super) fn packed(b: &mut Builder, size: u32, all: &[Part]) -> Part {
+    match (size, all) {
+        (1, &[w, x, y, z]) => {
+            let [low, high] = [[w, x], [y, z]].map(|[x, y]| pack(b, x, y, LOW_BYTES));
+            pack_halves(b, low, high)
+        }
+        (2, &[low, high]) => pack_halves(b, low, high),
+        _ => all[0],
+    }
+}
+
 /// The low halves of two words in one.
 pub(super) fn pack_halves(b: &mut Builder, low: Part, high: Part) -> Part {
     pack(b, low, high, LOW_HALVES)

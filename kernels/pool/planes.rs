@@ -11,6 +11,7 @@ use crate::kernels::choice::Machine;
 use crate::kernels::error::Res;
 use crate::kernels::lines::ENOUGH;
 use crate::kernels::pointwise::WORKGROUP;
+use crate::kernels::runs::{self, Run};
 use crate::kernels::values::{self, Value};
 use crate::kernels::{Arg, Cx, Kernel, Writer, epilogue};
 use crate::mir::{Gen, Part, Type};
@@ -89,7 +90,7 @@ impl Planes {
             && known(Arg::Output)
             && [x, out].into_iter().zip(sizes).all(whole)
             && epilogue::operands(cx).is_empty();
-        if !fits || !pays(cx, window) {
+        if !fits || !pays(pooling) {
             return None;
         }
         let [read, written] = row_bytes(cx);
@@ -183,13 +184,17 @@ impl Planes {
         let (view, size) = (cx.view(arg), cx.dtype(arg).size());
         let piece = self.bytes(cx)[usize::from(arg == Arg::Output)];
         let row = row_bytes(cx)[usize::from(arg == Arg::Output)];
-        let places = [piece, view.len() * size, view.offset as usize * size, if self.parts > 1 { row } else { 0 }];
-        [16u32, 8].into_iter().find(|n| places.iter().all(|at| at.is_multiple_of(*n as usize))).unwrap_or(4)
+        let row = if self.parts > 1 { row } else { 0 };
+        runs::widest(16, &[piece, view.len() * size, view.offset as usize * size, row])
     }
 
-    /// Accesses of memory by all workitems for so many bytes of a piece or more, in turns.
-    fn turns(&self, cx: &Cx, arg: Arg, bytes: u32) -> u32 {
-        bytes.div_ceil(WORKGROUP * self.unit(cx, arg))
+    /// The workgroup's piece of an operand, which begins there.
+    fn run(&self, cx: &Cx, arg: Arg, from: Part) -> Run {
+        let (view, size) = (cx.view(arg), cx.dtype(arg).size());
+        let (bytes, all) = (self.bytes(cx)[usize::from(arg == Arg::Output)] as u32, (view.len() * size) as u32);
+        let ends = (self.parts == 1 && !all.is_multiple_of(bytes)).then_some(all);
+        let start = (view.offset as usize * size) as u32;
+        Run { unit: self.unit(cx, arg), bytes, items: WORKGROUP, from, start, ends }
     }
 
     /// Bytes of LDS from what is read on that are loaded: also a row of zeros, of lanes that have nothing else to load.
@@ -204,7 +209,7 @@ impl Planes {
         let [planes, down, across] = self.dims(cx);
         let all = self.units(cx).next_multiple_of(WORKGROUP as usize).div_ceil(down * across).max(planes);
         let filled = self.filled(cx, window);
-        let read = self.turns(cx, Arg::Input(0), filled) * WORKGROUP * self.unit(cx, Arg::Input(0));
+        let read = filled.next_multiple_of(WORKGROUP * self.unit(cx, Arg::Input(0)));
         let room = (all * self.rows * written) as u32;
         let filled = filled.next_multiple_of(16);
         [filled, room.max(read.saturating_sub(filled)).next_multiple_of(16)]
@@ -257,7 +262,10 @@ impl Planes {
         // As far behind the row's beginning as elements are in front of an offset.
         let before = (self.share.around[0] * cx.dtype(Arg::Input(0)).size()) as u32;
         let none = w.b.to_vector(self.bytes(cx)[0] as u32 + before);
-        self.fill(&mut w, pooling, from, base)?;
+        let run = self.run(cx, Arg::Input(0), from);
+        let buf = w.buffer(cx, Arg::Input(0))?;
+        let loaded = run.load(&mut w, buf, self.filled(cx, pooling.window));
+        run.fill(&mut w, loaded, base);
         w.b.barrier();
         let [_, down, across] = self.dims(cx);
         let units = self.units(cx) as u32;
@@ -306,50 +314,11 @@ impl Planes {
             }
         }
         w.b.barrier();
-        self.empty(&mut w, cx, to, results)?;
+        let buf = w.buffer(cx, Arg::Output)?;
+        self.run(cx, Arg::Output, to).empty(&mut w, buf, results);
         let groups = planes.div_ceil(self.planes) * self.parts;
         let taps: usize = pooling.window.kernel.iter().product();
         Ok(vec![w.finish([groups as u32, 1, 1], (out.len() * taps) as u64)])
-    }
-
-    /// Where the access of a turn is in memory, of lanes that have one, and in LDS behind the piece's first byte, and which lanes these are.
-    fn place(&self, w: &mut Writer, cx: &Cx, arg: Arg, start: Part, turn: u32) -> (Offset, Part, Option<Part>) {
-        let (unit, view, size) = (self.unit(cx, arg), cx.view(arg), cx.dtype(arg).size());
-        let units = self.bytes(cx)[usize::from(arg == Arg::Output)] as u32 / unit;
-        let (item, before) = (w.b.workitem_id(), turn * WORKGROUP);
-        let own = w.b.mul(item, unit);
-        let from = w.b.add(own, start);
-        let mut at = Offset { reg: Some(from), imm: (view.offset as usize * size) as u32 + before * unit };
-        let mut inside = None;
-        if before + WORKGROUP > units {
-            let mask = w.b.op(Gen::CmpGt.of(Type::U32), &[units.saturating_sub(before).into(), item.into()]);
-            at.reg = Some(w.b.guard(mask, from));
-            inside = Some(mask);
-        }
-        // Behind the last planes something else may lie.
-        let all = (view.len() * size) as u32;
-        if self.parts == 1 && !all.is_multiple_of(units * unit) {
-            let mask = w.b.op(Gen::CmpGt.of(Type::U32), &[all.saturating_sub(before * unit).into(), from.into()]);
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(mask, reg));
-        }
-        (at, own, inside)
-    }
-
-    /// Loads the workgroup's planes.
-    fn fill(&self, w: &mut Writer, pooling: &Pooling, start: Part, base: u32) -> Res<()> {
-        let cx = pooling.cx;
-        let (unit, buf) = (self.unit(cx, Arg::Input(0)), w.buffer(cx, Arg::Input(0))?);
-        let mut loaded = Vec::new();
-        for turn in 0..self.turns(cx, Arg::Input(0), self.filled(cx, pooling.window)) {
-            let (at, own, _) = self.place(w, cx, Arg::Input(0), start, turn);
-            let (v, s, imm) = at.operands(&mut w.b);
-            loaded.push((own, w.b.load(buf, (unit / 4) as u8, v, s, imm)));
-        }
-        for (turn, (own, data)) in (0..).zip(loaded) {
-            w.b.lds_write(own, data, base + turn * WORKGROUP * unit);
-        }
-        Ok(())
     }
 
     /// Leaves neighbours of a row of results in LDS.
@@ -373,27 +342,6 @@ impl Planes {
                 }
             }
         }
-    }
-
-    /// Stores what was left.
-    fn empty(&self, w: &mut Writer, cx: &Cx, start: Part, base: u32) -> Res<()> {
-        let (unit, buf) = (self.unit(cx, Arg::Output), w.buffer(cx, Arg::Output)?);
-        for turn in 0..self.turns(cx, Arg::Output, self.bytes(cx)[1] as u32) {
-            let (at, own, inside) = self.place(w, cx, Arg::Output, start, turn);
-            let ahead = base + turn * WORKGROUP * unit;
-            let own = match inside {
-                // Nobody has written what would lie behind.
-                Some(inside) => {
-                    let first = w.b.to_vector(0u32);
-                    w.b.select(inside, own, first)
-                }
-                None => own,
-            };
-            let data = w.b.lds_read((unit / 4) as u8, own, ahead);
-            let (v, s, imm) = at.operands(&mut w.b);
-            w.b.store(buf, data, v, s, imm);
-        }
-        Ok(())
     }
 }
 
@@ -430,13 +378,14 @@ impl Share {
     }
 }
 
-/// Whether windows share elements that are narrow, of which a word of LDS has several wherever rows begin, or so much that second-level caches would take
-/// longer than memory.
-fn pays(cx: &Cx, window: &Window) -> bool {
-    let t = cx.dtype(Arg::Input(0));
+/// Whether windows share elements that are narrow, of which a word of LDS has several wherever rows begin, or take instructions for their averages, too; or so much
+/// that second-level caches would take longer than memory.
+fn pays(pooling: &Pooling) -> bool {
+    let (cx, window) = (pooling.cx, pooling.window);
     let shared: f64 = window.kernel.iter().zip(&window.strides).map(|(k, s)| *k as f64 / *s as f64).product();
     let again = window.kernel[0] as f64 / window.strides[0] as f64;
-    shared > 1.0 && (t.size() < WORD || is_busy(cx, again + 1.0))
+    let dear = cx.dtype(Arg::Input(0)).size() < WORD || pooling.pool != PoolOp::Max;
+    shared > 1.0 && (dear || is_busy(cx, again + 1.0))
 }
 
 impl Pooling<'_> {

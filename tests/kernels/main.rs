@@ -27,6 +27,7 @@ mod products;
 mod published;
 mod quantised;
 mod quotients;
+mod rows;
 mod scaled;
 mod sections;
 mod several;

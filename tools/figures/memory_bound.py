@@ -149,12 +149,41 @@ def of_two(op):
     return make
 
 
+def pooled(op, stride):
+    """A pool of windows of 3x3, with a border where they go by single steps or by two."""
+    out = lambda d: (d - 1) // stride + 1
+    return one(op, lambda s: [*s[:2], out(s[2]), out(s[3])], kernel_shape=[3, 3], strides=[stride] * 2, pads=[1] * 4)
+
+
+def of_parts(op, *columns):
+    """Parts of rows that are put together, or rows that are parted."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=17)
+        names = [f"p{i}" for i in range(len(columns))]
+        if op == "Concat":
+            for name, n in zip(names, columns):
+                g.input(name, [shape[0], n], dtype)
+            g.node("Concat", names, ["y0"], axis=1)
+            g.output("y0", shape, dtype)
+        else:
+            g.input("x", shape, dtype)
+            g.weight("n", ints(*columns))
+            g.node("Split", ["x", "n"], names, axis=1)
+            for name, n in zip(names, columns):
+                g.output(name, [shape[0], n], dtype)
+        return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+    return make
+
+
 FUNCTIONS = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Reciprocal", "Relu",
              "Sigmoid", "Sin", "Sinh", "Softplus", "Sqrt", "Tan", "Tanh"]
 LINES = lambda n: [n // 4096, 4096]
 EIGHTS = lambda length: lambda n: [n // length // 8 * 8, length]
 IMAGES = lambda n: [n // (64 * 128 * 128), 64, 128, 128]
 PIXELS = lambda n: [n // (64 * 64 * 64), 64, 64, 64]
+PLANES = lambda side: lambda n: [n // (64 * side * side) // 8 * 8, 64, side, side]
 PADDED = one("Pad", lambda s: [*s[:2], s[2] + 2, s[3] + 2], weights=[ints(0, 0, 1, 1, 0, 0, 1, 1)])
 TWICE = one("Resize", lambda s: [*s[:2], 2 * s[2], 2 * s[3]], mode="linear", opset=13,
             weights=[None, np.array([1, 1, 2, 2], np.float32)])
@@ -181,6 +210,14 @@ KERNELS = [
     ("Softmax", "lines of 4096", FLOATS, LINES, one("Softmax", axis=-1)),
     *[("Softmax", f"lines of {n}", FLOATS, EIGHTS(n), one("Softmax", axis=-1)) for n in [21, 33, 84, 197]],
     ("LpNormalization", "64 channels of 128x128", FLOATS, IMAGES, one("LpNormalization", axis=1, opset=22)),
+    *[("LpNormalization", f"lines of {n}, by magnitudes", FLOATS, EIGHTS(n), one("LpNormalization", axis=-1, p=1, opset=22))
+      for n in [77, 4096]],
+    ("ReduceLogSumExp", "1000 columns", FLOATS, EIGHTS(1000), one("ReduceLogSumExp", without(0), axes=[0], keepdims=0)),
+    *[(op, f"parts of {' and '.join(map(str, columns))} columns", ["f32", "f16", "i8"], EIGHTS(sum(columns)), of_parts(op, *columns))
+      for op in ["Concat", "Split"] for columns in [(3, 5), (77, 33)]],
+    *[(op, f"3x3 by {'two' if stride == 2 else 'one'}, planes of {side}x{side}", [*FLOATS[:2], *(["i8"] if op == "MaxPool" else [])],
+       PLANES(side), pooled(op, stride))
+      for op in ["MaxPool", "AveragePool"] for stride in [1, 2] for side in [7, 14, 28, 56]],
     *[("QuantizeLinear", f"to {name}, a scale of each {what}", FLOATS, LINES, quantized(to, axis))
       for name, to in [("i8", np.int8), ("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)]
       for what, axis in [("line", 0), ("column", 1)]],

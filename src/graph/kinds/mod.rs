@@ -11,6 +11,7 @@ mod nibbles;
 mod normalize;
 mod normed;
 mod packed;
+mod parts;
 mod pointwise;
 mod pool;
 pub mod program;
@@ -34,6 +35,7 @@ pub use nibbles::Nibbles;
 pub use normalize::Normalize;
 pub use normed::Normed;
 pub use packed::{NormedRows, Packed, Zeros};
+pub use parts::Parts;
 pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program, Scattered};
 pub use recurrent::Recurrent;
@@ -112,6 +114,8 @@ pub enum StepKind {
     TopK(TopK),
     /// Elements that are replaced at places along an axis.
     Scatter(Scatter),
+    /// Rows of several parts, or parts of rows.
+    Parts(Parts),
 }
 
 /// The one place where a kind is looked up.
@@ -141,6 +145,7 @@ impl Deref for StepKind {
             StepKind::Recurrent(k) => k,
             StepKind::TopK(k) => k,
             StepKind::Scatter(k) => k,
+            StepKind::Parts(k) => k,
         }
     }
 }
