@@ -218,7 +218,7 @@ const WEIGHTS: usize = 64;
 const APART: usize = 1 << 19;
 const WAVES: f64 = 6.0;
 /// The same where a workitem walks several channels.
-const WAVES_OF_LONG: f64 = 3.0;
+const WAVES_OF_LONG: f64 = 4.0;
 
 /// Several positions are computed by a workitem where that takes so much less work, and where memory is not what takes nearly the
 /// longest: workgroups of several rows share more of their lines with others.
