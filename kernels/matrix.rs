@@ -159,6 +159,10 @@ pub(super) fn candidates(
         }
         let form = MatrixForm { waves: (down, across), ..form };
         let k = depth * 8.max(32 / types.bytes());
+        // Four waves in a row read most of LDS again, which pays where elements are narrow.
+        if !types.in_runs() && down.min(across) == 1 && down.max(across) == 4 {
+            continue;
+        }
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
         if types.in_runs() && depth == 1 || !k.is_multiple_of(step) {
             continue;
