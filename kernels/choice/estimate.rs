@@ -93,7 +93,7 @@ const MOST_ROWS: u32 = 64;
 /// plain multiply-adds and of narrow elements by matrix instructions, of multiply-adds that are issued in pairs, and of narrow elements where dies
 /// have a cache each. Fitted.
 const DIVIDED: f64 = 0.97;
-const DIVIDED_IN_PAIRS: f64 = 1.011;
+const DIVIDED_IN_PAIRS: f64 = 1.008;
 const DIVIDED_AMONG_DIES: f64 = 0.95;
 
 /// Of what workgroups of the last round lose by being few, plain multiply-adds see so much: the others have drifted apart. Fitted.
