@@ -329,7 +329,10 @@ impl Product<'_> {
         // Before the products of run `number - distance`.
         let load_data = |w: &mut Writer, coming: &mut VecDeque<Run>, number: u32| -> Res<()> {
             let due = |r: &&mut Run| early && r.data.is_empty() && r.number + distance <= number + near;
-            coming.iter_mut().filter(due).try_for_each(|run| Ok(run.data = self.raws(w, run)?))
+            for run in coming.iter_mut().filter(due) {
+                run.data = self.raws(w, run)?;
+            }
+            Ok(())
         };
         // What a step of the same launch gives is there later than weights are.
         let mut waits = self.cx.waits();

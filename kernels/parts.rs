@@ -96,7 +96,7 @@ impl Rows {
         let (shift, count, columns) = (self.size.trailing_zeros(), run.unit / self.size, bytes / self.size);
         let first = if turn > 0 { w.b.add(own, turn * run.of_turn()) } else { own };
         let element = w.b.shr(first, shift);
-        let below = u64::from((turn + 1) * run.of_turn() >> shift) + u64::from(count);
+        let below = u64::from(((turn + 1) * run.of_turn()) >> shift) + u64::from(count);
         let ahead = if before > 0 { w.b.add(first, before) } else { first };
         let aside = inside.map(|mask| {
             let aside = if self.join { w.b.add(own, self.each as u32 * self.row) } else { w.b.to_vector(0u32) };

@@ -545,7 +545,7 @@ impl Recorded {
         let alone = self.linked.then(|| {
             let issued = &full.issued[..first.len()];
             let own = traffic.dram / workgroups as f64;
-            let asked = || asked_before(&groups[0].waves, &first, issued, chip.l1_line as f64, own);
+            let asked = || asked_before(&groups[0].waves, &first, issued, chip.l1_line, own);
             let asks = if self.behind { asked() } else { None };
             // Rounds overlap.
             let clocks = parts.compute / workgroups.div_ceil(at_once) as f64;
