@@ -461,7 +461,7 @@ fn ways_of_little_products() {
     let cases: [(_, _, _, fn(&Candidate) -> bool); 6] = [
         ("gfx908", DType::BF16, [128, 256, 128], sliced),
         ("gfx942", DType::BF16, [128, 128, 128], sliced),
-        ("gfx950", DType::F16, [128, 128, 128], sliced),
+        ("gfx950", DType::F16, [128, 128, 256], sliced),
         ("gfx1201", DType::BF16, [192, 192, 192], sliced),
         ("gfx942", DType::F16, [576, 576, 576], deep),
         ("gfx950", DType::BF16, [576, 576, 576], deep),
