@@ -30,18 +30,18 @@ fn transforms_of_any_length() {
     let (there, back) = ((false, false, 2), (true, false, 2));
     let (real, half, whole) = ((false, false, 1), (false, true, 1), (true, true, 2));
     for (outer, own, inner, n, kinds) in [
-        (28, 360, 1, 360, [there, whole]),
-        (4, 256, 9, 256, [back, real]),
-        (20, 368, 1, 368, [half, back]),
-        (38, 200, 1, 256, [whole, there]),
-        (38, 300, 1, 256, [half, whole]),
+        (6, 360, 1, 360, [there, whole]),
+        (2, 256, 9, 256, [back, real]),
+        (6, 368, 1, 368, [half, back]),
+        (7, 200, 1, 256, [whole, there]),
+        (7, 300, 1, 256, [half, whole]),
         (30, 16, 1, 16, [there, half]),
         (9, 12, 5, 12, [back, whole]),
         (3, 625, 2, 625, [there, half]),
-        (2, 4096, 1, 4096, [whole, real]),
-        (5, 1155, 1, 1155, [back, there]),
-        (1, 1001, 17, 1001, [half, real]),
-        (3, 500, 33, 512, [there, back]),
+        (2, 4096, 1, 4096, [whole, there]),
+        (2, 1155, 1, 1155, [back, there]),
+        (1, 1001, 5, 1001, [half, real]),
+        (1, 500, 17, 512, [there, back]),
         (2, 1009, 3, 1009, [whole, back]),
         (5, 34, 1, 37, [there, half]),
         (1, 4102, 1, 4102, [real, whole]),
@@ -101,7 +101,7 @@ fn scalar(b: &mut Builder, list: &str) -> String {
 #[test]
 fn frames_of_any_length() {
     for (n, step, onesided) in [(128, 40, true), (400, 160, true), (480, 121, false), (46, 51, true)] {
-        let frames = 150;
+        let frames = 40;
         let samples = n + step * (frames - 1);
         let mut b = Builder::new(17, 9);
         let x = b.input(&[1, samples, 1]);

@@ -139,27 +139,40 @@ impl Kind for Fourier {
         let (n, x, view) = (self.n, at.floats(0)?, at.view(0));
         let window = if self.window { Some(at.floats(1)?) } else { None };
         let (given, parts) = (view.dims[2], view.dims[4]);
-        let turn: Vec<(f64, f64)> = (0..n).map(|i| (2.0 * PI * (i as f64 / n as f64)).sin_cos()).collect();
-        let mut out = Vec::new();
-        each(at.dims(), |c| {
-            let &[a, b, k, q, part] = c else { return };
-            let mut sum = 0.0;
-            for j in 0..n {
-                let beyond = self.hermitian && n - j < j;
-                let from = if beyond { n - j } else { j };
-                if from >= given {
-                    continue;
-                }
-                let of = |p: usize| x[view.at(&[a, b, from, q, p]) as usize];
-                let weight = window.map_or(1.0, |w| w[at.view(1).at(&[from]) as usize]);
-                let re = of(0) * weight;
-                let im = if parts == 2 { of(1) * weight } else { 0.0 };
-                let im = if beyond { -im } else { im };
-                let (sin, cos) = turn[j * k % n];
-                let sin = if self.inverse { sin } else { -sin };
-                sum += if part == 0 { re * cos - im * sin } else { re * sin + im * cos };
+        let &[outer, inner, bins, across, results] = at.dims() else { return Ok(None) };
+        let turn: Vec<(f64, f64)> = (0..n)
+            .map(|i| {
+                let (sin, cos) = (2.0 * PI * (i as f64 / n as f64)).sin_cos();
+                (if self.inverse { sin } else { -sin }, cos)
+            })
+            .collect();
+        let element = |[a, b, q]: [usize; 3], j: usize| {
+            let beyond = self.hermitian && n - j < j;
+            let from = if beyond { n - j } else { j };
+            if from >= given {
+                return (0.0, 0.0);
             }
-            out.push(sum);
+            let of = |p: usize| x[view.at(&[a, b, from, q, p]) as usize];
+            let weight = window.map_or(1.0, |w| w[at.view(1).at(&[from]) as usize]);
+            let im = if parts == 2 { of(1) * weight } else { 0.0 };
+            (of(0) * weight, if beyond { -im } else { im })
+        };
+        let mut out = vec![0.0; outer * inner * bins * across * results];
+        each(&[outer, inner, across], |c| {
+            let &[a, b, q] = c else { return };
+            let line: Vec<(f64, f64)> = (0..n).map(|j| element([a, b, q], j)).collect();
+            for k in 0..bins {
+                let (mut sum, mut angle) = ([0.0; 2], 0);
+                for (re, im) in &line {
+                    let (sin, cos) = turn[angle];
+                    sum[0] += re * cos - im * sin;
+                    sum[1] += re * sin + im * cos;
+                    angle += k;
+                    angle -= if angle >= n { n } else { 0 };
+                }
+                let first = (((a * inner + b) * bins + k) * across + q) * results;
+                out[first..][..results].copy_from_slice(&sum[..results]);
+            }
         });
         Ok(Some(Data::Float(out)))
     }
