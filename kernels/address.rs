@@ -30,6 +30,12 @@ impl Offset {
             None => b.to_vector(0u32),
         }
     }
+    /// The same for the lanes of a mask, where there is one: others are out of bounds.
+    pub fn within(self, b: &mut Builder, mask: impl Into<Option<Part>>) -> Offset {
+        let Some(mask) = mask.into() else { return self };
+        let reg = self.vector(b);
+        Offset { reg: Some(b.guard(mask, reg)), ..self }
+    }
     /// Both parts in a vector.
     pub fn vector_with(self, b: &mut Builder) -> Part {
         match self.reg {

@@ -87,8 +87,7 @@ impl<T> Place<T> {
         let mut at = address::offset(&mut w.b, view, size, &self.coords);
         at.imm = at.imm.wrapping_add((along as i64 * view.strides[d]) as u32 * size as u32);
         if let Some(mask) = self.inside {
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(mask, reg));
+            at = at.within(&mut w.b, mask);
         }
         at
     }

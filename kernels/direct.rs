@@ -149,16 +149,9 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
                 Arg::Input(i) => (&cx.step.inputs[i].view, cx.dtype(arg)),
                 _ => (&cx.step.output.view, cx.dtype(Arg::Output)),
             };
-            let mut at = address::offset(&mut w.b, view, t.size(), &all);
-            let mask = match (within, inside.filter(|_| epilogue::has_ends(cx, arg))) {
-                (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
-                (p, q) => p.or(q),
-            };
-            if let Some(mask) = mask {
-                let v = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(mask, v));
-            }
-            Ok(at)
+            let at = address::offset(&mut w.b, view, t.size(), &all);
+            let mask = w.b.both(within, inside.filter(|_| epilogue::has_ends(cx, arg)));
+            Ok(at.within(&mut w.b, mask))
         })?;
     }
     let grid = [positions.div_ceil(size as usize) as u32, (channels / below.across) as u32, images as u32];
@@ -471,10 +464,7 @@ impl Taps {
                 Some(s) => w.b.add(s, offset),
                 None => offset,
             });
-            mask = match (mask, inside) {
-                (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
-                (p, q) => p.or(q),
-            };
+            mask = w.b.both(mask, inside);
         }
         (sum.expect("a window has a dimension"), mask)
     }

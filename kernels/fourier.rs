@@ -115,8 +115,8 @@ impl Plan {
         if self.radices.len() == 1 { 0 } else { planes * self.kept() * self.pitch * self.size }
     }
 
-    /// What a transform costs, in elements that are transformed by all workitems, idle ones too: more where compute units have no workgroup, or
-    /// few waves.
+    /// What a transform costs, in elements that are transformed by all workitems, idle ones too: more where compute units have no workgroup, few waves, or
+    /// parts of lines of memory. How much more is an assumption: nothing was fitted.
     fn cost(&self, target: Target) -> f64 {
         let work: usize = self.rounds().map(|(rounds, r)| rounds * r * self.team).sum();
         let (groups, cus) = (self.count.div_ceil(self.lines), target.cus() as usize);
@@ -396,7 +396,7 @@ impl Lines<'_> {
             if self.kind.hermitian {
                 if most >= n {
                     let inside = w.b.lt_u32(place, n as u32);
-                    mask = Some(mask.map_or(inside, |m| w.b.mask_and(m, inside)));
+                    mask = w.b.both(mask, Some(inside));
                 }
                 let all = w.b.scalar(n as u32);
                 let other = w.b.sub(all, place);
@@ -407,23 +407,17 @@ impl Lines<'_> {
             }
             if maybe_missing {
                 let inside = w.b.lt_u32(from, given as u32);
-                mask = Some(mask.map_or(inside, |m| w.b.mask_and(m, inside)));
+                mask = w.b.both(mask, Some(inside));
             }
             let mut offset = address::offset(&mut w.b, view, t.size(), &[a, b, Some(from), q, None]);
-            if let Some(mask) = mask {
-                let reg = offset.vector(&mut w.b);
-                offset.reg = Some(w.b.guard(mask, reg));
-            }
+            offset = offset.within(&mut w.b, mask);
             let parts = values::load_some(&mut w.b, t, buf, offset, view.dims[4] as u32);
             let parts: Vec<Part> = parts.into_iter().map(|x| self.computed(w, t, x)).collect();
             let weight = match window {
                 Some(buf) => {
                     let view = &cx.step.inputs[1].view;
                     let mut offset = address::offset(&mut w.b, view, t.size(), &[Some(from)]);
-                    if let Some(mask) = mask {
-                        let reg = offset.vector(&mut w.b);
-                        offset.reg = Some(w.b.guard(mask, reg));
-                    }
+                    offset = offset.within(&mut w.b, mask);
                     let x = values::load(&mut w.b, t, buf, offset);
                     Some(self.computed(w, t, x))
                 }
@@ -549,7 +543,7 @@ impl Lines<'_> {
             && let Some(line) = at.line
         {
             let own = w.b.lt_u32(line, self.plan.lines as u32);
-            there = Some(there.map_or(own, |m| w.b.mask_and(m, own)));
+            there = w.b.both(there, Some(own));
         }
         let alone = epilogue::operands(cx).is_empty();
         for (i, x) in results.iter().enumerate() {
@@ -561,15 +555,12 @@ impl Lines<'_> {
             let mut mask = there;
             if most >= bins {
                 let inside = w.b.lt_u32(k, bins as u32);
-                mask = Some(mask.map_or(inside, |m| w.b.mask_and(m, inside)));
+                mask = w.b.both(mask, Some(inside));
             }
             let offset = |w: &mut Writer, arg: Arg, part: usize| {
                 let part = (parts > 1 && part > 0).then(|| w.b.to_vector(part as u32));
                 let mut at = address::offset(&mut w.b, cx.view(arg), cx.dtype(arg).size(), &[a, b, Some(k), q, part]);
-                if let Some(mask) = mask {
-                    let reg = at.vector(&mut w.b);
-                    at.reg = Some(w.b.guard(mask, reg));
-                }
+                at = at.within(&mut w.b, mask);
                 Ok(at)
             };
             let of = |w: &mut Writer, p: usize| Value::of(self.kind.dtype, x.part(&mut w.b, self.float, p));

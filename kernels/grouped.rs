@@ -409,8 +409,7 @@ impl Grouped {
             let mut at = address::add(&mut w.b, base, at);
             // Steps from there do not lead back.
             if let Some(mask) = place.busy.filter(|_| !lie.is_same() && lie.goes_on()) {
-                let reg = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(mask, reg));
+                at = at.within(&mut w.b, mask);
             }
             at
         });
@@ -437,10 +436,7 @@ impl Grouped {
         let mut places = Vec::new();
         for base in &a.bases {
             let mut at = address::add(&mut w.b, *base, of_point);
-            if let Some(mask) = inside {
-                let reg = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(mask, reg));
-            }
+            at = at.within(&mut w.b, inside);
             places.push(at);
         }
         places

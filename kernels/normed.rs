@@ -321,10 +321,7 @@ impl Walk<'_> {
             (false, Some(column)) => column,
             (false, None) => b.to_vector(0u32),
         };
-        let mask = match (place.inside, inside) {
-            (Some(p), Some(q)) => Some(b.mask_and(p, q)),
-            (p, q) => p.or(q),
-        };
+        let mask = b.both(place.inside, inside);
         let reg = mask.map_or(reg, |m| b.guard(m, reg));
         Offset { reg: Some(reg), imm: (view.offset * size + ahead) as u32 }
     }

@@ -195,8 +195,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
             };
             if !groups.is_multiple_of(per_group as usize) {
                 let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(groups as u32).into(), index.into()]);
-                let reg = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(inside, reg));
+                at = at.within(&mut w.b, inside);
             }
             places.push((operands, at));
         }

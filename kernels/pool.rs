@@ -229,14 +229,6 @@ enum Source {
     Lds { first: Part, base: u32, none: Part },
 }
 
-/// Lanes that both masks have, where there are masks.
-fn both(w: &mut Writer, p: Option<Part>, q: Option<Part>) -> Option<Part> {
-    match (p, q) {
-        (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
-        (p, q) => p.or(q),
-    }
-}
-
 /// Of neighbours of a row.
 struct Combined {
     /// What their windows come to.
@@ -374,7 +366,7 @@ impl Pooling<'_> {
                 return self.load_from_lds(w, Offset { reg: Some(reg), imm: (by + base as i32) as u32 }, count);
             }
         };
-        let inside = both(w, row, column);
+        let inside = w.b.both(row, column);
         let mut place = Offset { reg: Some(offset), imm: by as u32 };
         if by < 0 || inside.is_some() {
             let reg = if by != 0 { w.b.add(offset, by) } else { offset };
@@ -441,7 +433,7 @@ impl Pooling<'_> {
                 let (by, inside) = taps[rest % taps.len()];
                 rest /= taps.len();
                 offset = w.b.add(offset, by);
-                mask = both(w, mask, inside);
+                mask = w.b.both(mask, inside);
             }
             if let (Source::Lds { none, .. }, Some(mask)) = (source, mask) {
                 offset = w.b.select(mask, offset, none);
@@ -449,7 +441,7 @@ impl Pooling<'_> {
             let mut own: Vec<Option<Value>> = vec![None; share.columns(window)];
             let mut raw = own.clone();
             for (at, count, column) in &loads {
-                let inside = both(w, mask, *column);
+                let inside = w.b.both(mask, *column);
                 let by = (i64::from(*at) * stride * t.size() as i64) as i32;
                 let masks = [mask, *column];
                 let first = (*at + before as i32) as usize;
@@ -664,10 +656,7 @@ impl Pooling<'_> {
         let length = last(&view.dims);
         let store = |w: &mut Writer, mask: Option<Part>, from: usize, count: usize| {
             let mut at = Offset { imm: at.imm + (from * dtype.size()) as u32, ..at };
-            if let Some(mask) = mask {
-                let reg = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(mask, reg));
-            }
+            at = at.within(&mut w.b, mask);
             values::store_some(&mut w.b, dtype, buf, at, &results[from..from + count]);
         };
         let Some(own) = coords[view.rank() - 1].filter(|_| !length.is_multiple_of(width)) else {

@@ -81,10 +81,7 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let out = cx.dtype(Arg::Output);
     let buf = w.buffer(cx, Arg::Output)?;
     let mut at = address::offset(&mut w.b, &cx.step.output.view, out.size(), &coords);
-    if let Some(inside) = inside {
-        let reg = at.vector(&mut w.b);
-        at.reg = Some(w.b.guard(inside, reg));
-    }
+    at = at.within(&mut w.b, inside);
     values::store_some(&mut w.b, out, buf, at, &results);
     if let Some(done) = done {
         w.b.place(done, "done");

@@ -5,6 +5,7 @@ use super::address::Offset;
 use crate::mir::{Buffer, Gen, Part, Type};
 
 /// A workgroup's run of an operand, of which each workgroup has one, one behind the other or of its own place.
+#[derive(Clone, Copy)]
 pub(super) struct Run {
     /// Bytes of an access: 4, 8 or 16, of which all that follows has whole ones.
     pub unit: u32,
@@ -52,8 +53,7 @@ impl Run {
         if let Some(all) = self.ends {
             let left = all.saturating_sub(before * self.unit);
             let mask = w.b.op(Gen::CmpGt.of(Type::U32), &[left.into(), from.into()]);
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(mask, reg));
+            at = at.within(&mut w.b, mask);
         }
         (at, own, inside)
     }

@@ -70,8 +70,7 @@ impl Updates<'_> {
             }
             let along = w.b.mul(index, stride);
             let mut at = address::add(&mut w.b, self.first[2], Offset { reg: Some(along), imm: 0 });
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(inside, reg));
+            at = at.within(&mut w.b, inside);
             values::store(&mut w.b, t, buf, at, *x);
         }
         Ok(())
@@ -198,8 +197,7 @@ fn one_by_one(cx: &Cx, scatter: &Scatter) -> Res<Kernel> {
     let first = address::offset(&mut w.b, cx.view(Arg::Output), t.size(), &coords);
     let along = w.b.mul(place, (cx.view(Arg::Output).strides[axis] * t.size() as i64) as u32);
     let mut at = address::add(&mut w.b, first, Offset { reg: Some(along), imm: 0 });
-    let reg = at.vector(&mut w.b);
-    at.reg = Some(w.b.guard(inside, reg));
+    at = at.within(&mut w.b, inside);
     let buf = w.buffer(cx, Arg::Output)?;
     values::store_some(&mut w.b, t, buf, at, &results);
     let groups = (items as u32).div_ceil(w.b.function().workgroup_size);

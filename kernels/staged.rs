@@ -2,14 +2,14 @@
 //! the elements of its line from LDS one by one, and leaves what comes of them in their places. By themselves such lines are loaded and stored in parts of lines of memory, at
 //! which second-level caches are slower than memory is, or by so many waves that these begin more slowly than memory feeds them.
 
-use super::address::Offset;
 use super::choice::Machine;
 use super::lanes;
 use super::lines::{Chunk, ENOUGH, LIGHT, Lines, MOST, Shape, WORKGROUP};
+use super::runs::{self, Run};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer};
 use crate::graph::fused::Access;
-use crate::mir::{Gen, Part, Type};
+use crate::mir::Part;
 use crate::tensor::DType;
 use barewave_isa::Target;
 
@@ -80,17 +80,11 @@ impl Shape {
 
 /// A workgroup's lines in LDS.
 pub(super) struct Staged {
+    /// The lines, as they come from memory.
+    run: Run,
     /// Where they begin in LDS, and there, for each workitem, a word for what is not stored.
     base: u32,
     aside: Part,
-    /// Bytes of an access, and accesses of the workgroup's lines.
-    unit: u32,
-    units: u32,
-    workgroup: u32,
-    /// First byte of the workitem's accesses behind the lines' first one, and in memory behind the tensors' first element, of which there are so many bytes.
-    own: Part,
-    from: Part,
-    all: u32,
     /// The workitem's line in LDS, behind the first one.
     line: Part,
 }
@@ -126,62 +120,31 @@ impl Staged {
         let size = cx.dtype(Arg::Input(0)).size();
         let (workgroup, bytes) = (lines.workgroup(), lines.bytes_of_group());
         let all = input.len() * size;
-        let aligned = |unit: &u32| {
-            let starts = [Some(input.offset), written.then_some(out.offset)];
-            let starts = starts.into_iter().flatten().map(|at| (at * size as i64) as usize);
-            let mut places = [bytes as usize, all].into_iter().chain(starts);
-            places.all(|at| at.is_multiple_of(*unit as usize))
-        };
-        let unit = [16u32, 8].into_iter().find(aligned).unwrap_or(4);
+        let starts = [Some(input.offset), written.then_some(out.offset)];
+        let starts = starts.into_iter().flatten().map(|at| (at * size as i64) as usize);
+        let places: Vec<usize> = [bytes as usize, all].into_iter().chain(starts).collect();
         let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let first = w.b.mul(group, bytes);
-        let own = w.b.mul(item, unit);
-        let from = w.b.add(own, first);
-        let units = bytes / unit;
-        let padded = units.next_multiple_of(workgroup) * unit;
-        let base = w.b.lds(padded + 4 * workgroup);
+        let from = w.b.mul(group, bytes);
+        let run = Run {
+            unit: runs::widest(16, &places),
+            bytes,
+            items: workgroup,
+            from,
+            start: (input.offset * size as i64) as u32,
+            ends: (!all.is_multiple_of(bytes as usize)).then_some(all as u32),
+        };
+        let moved = run.turns(bytes) * run.of_turn();
+        let base = w.b.lds(moved + 4 * workgroup);
         let aside = w.b.shl(item, 2u32);
-        let aside = w.b.add(aside, padded);
+        let aside = w.b.add(aside, moved);
         let line = lines.staged_line(w);
         let none = w.b.to_vector(0u32);
         w.b.lds_write(aside, none, base);
-        let staged = Staged { base, aside, unit, units, workgroup, own, from, all: all as u32, line };
         let buf = w.buffer(cx, Arg::Input(0))?;
-        let start = (input.offset * size as i64) as u32;
-        let mut loaded = Vec::new();
-        for round in 0..staged.rounds() {
-            let (v, s, imm) = staged.place(w, round, start).operands(&mut w.b);
-            loaded.push(w.b.load(buf, (unit / 4) as u8, v, s, imm));
-        }
-        for (round, data) in (0..).zip(loaded) {
-            w.b.lds_write(own, data, base + round * workgroup * unit);
-        }
+        let loaded = run.load(w, buf, bytes);
+        run.fill(w, loaded, base);
         w.b.barrier();
-        Ok(staged)
-    }
-
-    fn rounds(&self) -> u32 {
-        self.units.div_ceil(self.workgroup)
-    }
-
-    /// Where the access of a round is in memory, of lanes that have one.
-    fn place(&self, w: &mut Writer, round: u32, start: u32) -> Offset {
-        let (before, step) = (round * self.workgroup, self.workgroup * self.unit);
-        let mut at = Offset { reg: Some(self.from), imm: start + round * step };
-        let mut within = |w: &mut Writer, limit: u32, x: Part| {
-            let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), x.into()]);
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(inside, reg));
-        };
-        if before + self.workgroup > self.units {
-            let item = w.b.workitem_id();
-            within(w, self.units - before, item);
-        }
-        // Behind the last lines something else may lie.
-        if !self.all.is_multiple_of(self.units * self.unit) {
-            within(w, self.all.saturating_sub(round * step), self.from);
-        }
-        at
+        Ok(Staged { run, base, aside, line })
     }
 
     /// Where a chunk is, or what a workitem has instead that is behind its line's end.
@@ -225,15 +188,10 @@ impl Staged {
 
     /// Stores what was left.
     pub fn end(&self, cx: &Cx, w: &mut Writer) -> super::Res<()> {
-        let out = &cx.step.output.view;
-        let start = (out.offset * cx.dtype(Arg::Output).size() as i64) as u32;
+        let start = cx.step.output.view.offset * cx.dtype(Arg::Output).size() as i64;
         let buf = w.buffer(cx, Arg::Output)?;
         w.b.barrier();
-        for round in 0..self.rounds() {
-            let data = w.b.lds_read((self.unit / 4) as u8, self.own, self.base + round * self.workgroup * self.unit);
-            let (v, s, imm) = self.place(w, round, start).operands(&mut w.b);
-            w.b.store(buf, data, v, s, imm);
-        }
+        Run { start: start as u32, ..self.run }.empty(w, buf, self.base);
         Ok(())
     }
 }

@@ -324,10 +324,7 @@ impl Results<'_> {
             (x, y) => x.or(y),
         };
         let masked = |w: &mut Writer, mut at: Offset| {
-            if let Some(inside) = inside {
-                let reg = at.vector(&mut w.b);
-                at.reg = Some(w.b.guard(inside, reg));
-            }
+            at = at.within(&mut w.b, inside);
             at
         };
         // An element of an operand's line.
@@ -422,10 +419,7 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
                 None => w.b.op(Gen::CmpGt.of(Type::U32), &[each.into(), own.into()]),
             }
         });
-        if let Some(inside) = inside {
-            let reg = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(inside, reg));
-        }
+        at = at.within(&mut w.b, inside);
         loaded.push((at, inside));
     }
     // Floats of 16 bits are compared as they lie.

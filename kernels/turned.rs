@@ -318,10 +318,7 @@ impl Turned {
         let offset_of = |w: &mut Writer, row: Part| {
             let coords = self.coords(w, dims, first, at, row);
             let mut offset = address::offset(&mut w.b, &access.view, t.size(), &coords);
-            if let Some(mask) = mask {
-                let reg = offset.vector(&mut w.b);
-                offset.reg = Some(w.b.guard(mask, reg));
-            }
+            offset = offset.within(&mut w.b, mask);
             offset
         };
         let offset = offset_of(w, row);
@@ -347,8 +344,7 @@ impl Turned {
                 from = offset_of(w, row);
             }
             if let Some(mask) = self.inside(w, extent(dims, &self.line), first[d], self.along, row, c * step) {
-                let reg = from.vector(&mut w.b);
-                from.reg = Some(w.b.guard(mask, reg));
+                from = from.within(&mut w.b, mask);
             }
             loaded.push(values::load_some(&mut w.b, t, buf, from, width as u32));
         }
@@ -415,10 +411,7 @@ impl Turned {
         let place_of = |w: &mut Writer, line: Part| {
             let coords = self.coords(w, dims, first, line, at);
             let mut offset = address::offset(&mut w.b, &out.view, size, &coords);
-            if let Some(mask) = mask {
-                let reg = offset.vector(&mut w.b);
-                offset.reg = Some(w.b.guard(mask, reg));
-            }
+            offset = offset.within(&mut w.b, mask);
             (coords, offset)
         };
         let (coords, offset) = place_of(w, line);
@@ -461,8 +454,7 @@ impl Turned {
                 }
             }
             if let Some(mask) = self.inside(w, extent(dims, &self.dense), first[j], self.across, line, c * step) {
-                let reg = to.vector(&mut w.b);
-                to.reg = Some(w.b.guard(mask, reg));
+                to = to.within(&mut w.b, mask);
             }
             pointwise::finish(w, cx, &operands, self.width, to)?;
         }

@@ -476,11 +476,7 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
             let at = if further > 0 { b.add(channel, further) } else { channel };
             b.lt_u32(at, out.dims[1] as u32)
         });
-        let both = |b: &mut Builder, p: Option<Part>, q: Option<Part>| match (p, q) {
-            (Some(p), Some(q)) => Some(b.mask_and(p, q)),
-            (p, q) => p.or(q),
-        };
-        let inside = both(b, inside, channel_inside);
+        let inside = b.both(inside, channel_inside);
         let mut once: Vec<Option<Value>> = vec![None; cx.step.inputs.len()];
         for (dy, results) in results.iter().enumerate().filter(|(dy, _)| *dy == 0 || tall > 1) {
             let mut values = Vec::new();
@@ -510,14 +506,14 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
             }
             let Some(a) = accesses.last() else { continue };
             let buf = w.buffer(cx, a.arg)?;
-            let in_row = if dy > 0 { both(&mut w.b, inside, second_row) } else { inside };
+            let in_row = if dy > 0 { w.b.both(inside, second_row) } else { inside };
             if a.pairs {
                 let at = masked(&mut w.b, a.place(further, [dy, 0]), in_row);
                 values::store_some(&mut w.b, a.dtype, buf, at, &values);
                 continue;
             }
             for (dx, value) in values.into_iter().enumerate() {
-                let mask = if dx > 0 { both(&mut w.b, in_row, second_column) } else { in_row };
+                let mask = if dx > 0 { w.b.both(in_row, second_column) } else { in_row };
                 let at = masked(&mut w.b, a.place(further, [dy, dx]), mask);
                 values::store(&mut w.b, a.dtype, buf, at, value);
             }

@@ -91,7 +91,7 @@ const MOST_ROWS: u32 = 64;
 
 /// What compute units take for tiles in equal shares over what they would by their rounds: those of a workgroup begin at different depths. Of
 /// plain multiply-adds and of narrow elements by matrix instructions, of multiply-adds that are issued in pairs, and of narrow elements where dies
-/// have a cache each. Fitted.
+/// have a cache each. Fitted; for pairs to products of 4096 and 8192 on three targets, where both ways are within 2% of each other.
 const DIVIDED: f64 = 0.97;
 const DIVIDED_IN_PAIRS: f64 = 1.008;
 const DIVIDED_AMONG_DIES: f64 = 0.95;

@@ -417,6 +417,13 @@ impl Builder {
     pub fn mask_and(&mut self, a: Part, b: Part) -> Part {
         self.mask_of([op::S_AND_B32, op::S_AND_B64], a, b)
     }
+    /// The lanes of both masks, or of the one that there is.
+    pub fn both(&mut self, a: Option<Part>, b: Option<Part>) -> Option<Part> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(self.mask_and(a, b)),
+            (a, b) => a.or(b),
+        }
+    }
     /// The one mask without the other.
     pub fn mask_and_not(&mut self, a: Part, b: Part) -> Part {
         self.mask_of([op::S_ANDN2_B32, op::S_ANDN2_B64], a, b)

@@ -10,7 +10,6 @@ With --save the model for one sequence, of one layer or N, is written to a file 
 """
 
 import argparse
-import csv
 import json
 import pathlib
 import subprocess
@@ -22,6 +21,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from onnx_file import Graph  # noqa: E402
+from chips import constants  # noqa: E402
 
 TARGETS = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"]
 WIDE, HEADS, BETWEEN, PAST, BLOCK = 4096, 32, 11008, 1023, 32
@@ -88,14 +88,6 @@ def model(sequences, layers=1):
         x = layer(x, f"l{n}." if layers > 1 else "")
     g.output(x, [sequences, 1, WIDE], "float16")
     return g, moved // layers
-
-
-def constants(name):
-    """A chip's constant by target."""
-    lines = [l for l in (ROOT / "isa/latency/chips.csv").read_text().splitlines() if l and not l.startswith("#")]
-    return {target: float(value.split()[0])
-            for row in csv.DictReader(lines) if row["constant"] == name
-            for target, value in row.items() if target != "constant"}
 
 
 def main():

@@ -21,6 +21,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from onnx_file import Graph  # noqa: E402
+from chips import bandwidths, constants  # noqa: E402
 
 TYPES = {"f32": np.float32, "f16": np.float16}
 
@@ -213,14 +214,6 @@ LAYERS = [
 ]
 
 
-def chips():
-    """Bytes that kernels reach and a launch, both in microseconds, by target."""
-    lines = [l.split(",") for l in (ROOT / "isa/latency/chips.csv").read_text().splitlines() if l and l[0] != "#"]
-    table = {l[0]: dict(zip(lines[0][1:], l[1:])) for l in lines}
-    value = lambda name, target: float(table[name][target].split()[0])
-    return {t: (value("dram_gbs", t) * 1e3 * value("dram_share", t), value("launch_us", t)) for t in lines[0][1:]}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--barewave", default=ROOT / "target/release/barewave")
@@ -228,7 +221,7 @@ def main():
     parser.add_argument("--only", default="", metavar="PART", help="layers with this in their names")
     parser.add_argument("--above", type=float, default=1.5, help="what takes more than so many times its bound")
     args = parser.parse_args()
-    reached = chips()
+    reached, launches = bandwidths(), constants("launch_us")
 
     def bench(what, *more):
         run = subprocess.run([args.barewave, "bench", what, *more, "--json"], capture_output=True, text=True)
@@ -252,8 +245,7 @@ def main():
                 layer.graph.save(file)
                 for target in args.targets.split(","):
                     took = bench("model", file, "--target", target)["microseconds"]
-                    memory, launch = reached[target]
-                    bound = max(layer.operations / peaks[target, kind], layer.bytes / memory) + launch
+                    bound = max(layer.operations / peaks[target, kind], layer.bytes / reached[target]) + launches[target]
                     found.append((took / bound, f"| {name} | {kind} | {target} | {took:.1f} | {bound:.1f} | {took / bound:.1f} |"))
     print("| layer | type | target | us | bound | times |\n|---|---|---|---|---|---|")
     for times, row in sorted(found, reverse=True):

@@ -22,6 +22,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from onnx_file import Graph  # noqa: E402
+from chips import bandwidths  # noqa: E402
 
 TARGETS = ["gfx906", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"]
 READ = {"gfx942": 1 << 29, "gfx950": 1 << 29}
@@ -246,21 +247,13 @@ KERNELS = [
 ]
 
 
-def chips():
-    """Bytes in a microsecond that kernels reach, by target."""
-    lines = [l.split(",") for l in (ROOT / "isa/latency/chips.csv").read_text().splitlines() if l and l[0] != "#"]
-    table = {l[0]: dict(zip(lines[0][1:], l[1:])) for l in lines}
-    value = lambda name, target: float(table[name][target].split()[0])
-    return {t: value("dram_gbs", t) * 1e3 * value("dram_share", t) for t in TARGETS}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--barewave", default=ROOT / "target/release/barewave")
     parser.add_argument("--all", action="store_true", help="rows at %d%% or more everywhere, too" % ENOUGH)
     parser.add_argument("--only", metavar="OPERATOR", help="this operator's rows")
     args = parser.parse_args()
-    reached = chips()
+    reached = bandwidths()
     print("| kernel | " + " | ".join(TARGETS) + " |\n|---|" + "---|" * len(TARGETS))
     with tempfile.TemporaryDirectory() as folder:
         for op, what, types, shape_of, make in KERNELS:

@@ -321,16 +321,15 @@ pub(super) fn stft(cx: &mut Lowering<'_>) -> Res<()> {
     let (outer, inverse) = (batch * frames, false);
     let strides = [samples * parts, step * parts, parts, 0, 1];
     let dims = [batch, frames, n, 1, parts];
-    for computed in [dtype, DType::F64] {
-        let kind = Fourier { n, inverse, hermitian: false, window: window.is_some(), dtype: computed };
-        if let Some(mut y) = at_once(cx, kind, [operands.first(), operands.get(1)], (dims, strides), [bins, 2]) {
-            let mut e = Expr::new();
-            let sum = e.push_acc(computed);
-            let result = e.cast(sum, dtype);
-            y.expr = e.finish(result);
-            cx.set(0, y.reshaped(&out));
-            return Ok(());
-        }
+    let computed = if Fourier::passes(n, dtype).is_some() { dtype } else { DType::F64 };
+    let kind = Fourier { n, inverse, hermitian: false, window: window.is_some(), dtype: computed };
+    if let Some(mut y) = at_once(cx, kind, [operands.first(), operands.get(1)], (dims, strides), [bins, 2]) {
+        let mut e = Expr::new();
+        let sum = e.push_acc(computed);
+        let result = e.cast(sum, dtype);
+        y.expr = e.finish(result);
+        cx.set(0, y.reshaped(&out));
+        return Ok(());
     }
     let transform = Transform { outer, n, inner: 1, inverse, dtype, bins, parts: 2, given: n };
     let read = |c: &mut Coder, [o, j, _]: [Val; 3]| {
