@@ -256,10 +256,10 @@ impl Raw {
 
     /// The instruction's bytes.
     pub fn bytes(&self) -> SmallVec<[u8; 20]> {
-        let mut out = SmallVec::from_slice(&self.bits.to_le_bytes());
-        out.extend_from_slice(&self.tail.to_le_bytes());
-        out.truncate(self.len());
-        out
+        let mut out = [0; 20];
+        out[..16].copy_from_slice(&self.bits.to_le_bytes());
+        out[16..].copy_from_slice(&self.tail.to_le_bytes());
+        SmallVec::from_buf_and_len(out, self.len())
     }
 
     /// The literal dword, when an operand uses one.
@@ -617,12 +617,12 @@ pub(crate) fn vcc(mode: Mode) -> Regs {
 
 /// Dwords of an operand of an instruction with some modifiers: those of f8f6f4 instructions name the types of A and B.
 pub fn operand_dwords(op: Op, slot: &Slot, mods: &Mods) -> u8 {
-    let formats = matches!(op.action(), Action::Matrix(p) if p.mfma && p.formats);
-    let format = |m: ModName| {
-        let named = matches!(m, ModName::Cbsz | ModName::Blgp);
-        (formats && named).then(|| mods.get(m).unwrap_or(0) as u64)
-    };
-    if formats { element_dwords(slot.name, format) } else { None }.unwrap_or(slot.dwords())
+    // Shorter operands have no formats.
+    if slot.bits < 128 || !matches!(op.action(), Action::Matrix(p) if p.mfma && p.formats) {
+        return slot.dwords();
+    }
+    let format = |m: ModName| matches!(m, ModName::Cbsz | ModName::Blgp).then(|| mods.get(m).unwrap_or(0) as u64);
+    element_dwords(slot.name, format).unwrap_or(slot.dwords())
 }
 
 /// Registers that A (src0) or B (src1) of an f8f6f4 instruction fills, by the format of its elements.

@@ -212,48 +212,59 @@ impl Traits {
         Traits(self.0 | other.0)
     }
 
-    /// The traits of an instruction, which `info` describes.
-    pub fn of(info: &OpInfo, inst: &Inst) -> Traits {
-        let f = info.flags;
+    /// What all instructions of an operation have.
+    pub(crate) fn of_op(op: Op, pipe: Pipe, f: Flags, dsts: &[Slot]) -> Traits {
         let mut traits = Traits::ANY;
         let mut set = |on: bool, t: Traits| {
             if on {
                 traits = traits.or(t);
             }
         };
-        set(matches!(info.pipe, Pipe::Valu | Pipe::Trans | Pipe::Matrix), Traits::VALU);
-        set(info.pipe == Pipe::Salu, Traits::SALU);
-        set(info.pipe == Pipe::Vmem, Traits::VMEM.or(Traits::MEM));
-        set(info.pipe == Pipe::Smem, Traits::SMEM);
-        set(info.pipe == Pipe::Lds, Traits::LDS.or(Traits::MEM));
-        set(info.pipe == Pipe::Export, Traits::MEM);
+        set(matches!(pipe, Pipe::Valu | Pipe::Trans | Pipe::Matrix), Traits::VALU);
+        set(pipe == Pipe::Salu, Traits::SALU);
+        set(pipe == Pipe::Vmem, Traits::VMEM.or(Traits::MEM));
+        set(pipe == Pipe::Smem, Traits::SMEM);
+        set(pipe == Pipe::Lds, Traits::LDS.or(Traits::MEM));
+        set(pipe == Pipe::Export, Traits::MEM);
         set(f.has(Flags::MATRIX), Traits::MATRIX);
         set(f.has(Flags::MATRIX) && f.has(Flags::XDL), Traits::XDL);
         set(f.has(Flags::DGEMM), Traits::DGEMM);
         set(f.has(Flags::MATRIX) && !f.has(Flags::XDL) && !f.has(Flags::DGEMM), Traits::SGEMM);
         set(f.has(Flags::TRANS), Traits::TRANS);
         set(f.has(Flags::DOT), Traits::DOT);
-        let m = |n| inst.mods.get(n);
-        set(m(ModName::DppCtrl).is_some() || m(ModName::Dpp8).is_some(), Traits::DPP);
-        let props = OP_PROPS.get(usize::from(inst.op.0)).copied().unwrap_or(0);
+        let props = OP_PROPS.get(usize::from(op.0)).copied().unwrap_or(0);
         let is = |p: u32| props & p != 0;
-        set(
-            m(ModName::DstSel).is_some_and(|s| s != 6)
-                || m(ModName::OpSel).is_some_and(|s| s & 8 != 0) && !f.has(Flags::PACKED)
-                || is(prop::BYTE_RESULTS) && info.dsts.first().is_some_and(|d| d.read),
-            Traits::PARTIAL,
-        );
-        if info.pipe == Pipe::Vmem && f.has(Flags::STORE) {
+        set(is(prop::BYTE_RESULTS) && dsts.first().is_some_and(|d| d.read), Traits::PARTIAL);
+        set(is(prop::GDS), Traits::GDS);
+        set(pipe == Pipe::Vmem && is(prop::LDS_DMA), Traits::LDSDMA);
+        set(pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && is(prop::FP_ATOMIC), Traits::FP_ATOMIC);
+        set(is(prop::MESSAGE) && op != op::S_GET_BARRIER_STATE, Traits::MESSAGE);
+        traits
+    }
+
+    /// The traits of an instruction, which `info` describes.
+    pub fn of(info: &OpInfo, inst: &Inst) -> Traits {
+        let mut traits = info.traits;
+        let mut set = |on: bool, t: Traits| {
+            if on {
+                traits = traits.or(t);
+            }
+        };
+        if !inst.mods.is_empty() {
+            let m = |n| inst.mods.get(n);
+            set(m(ModName::DppCtrl).is_some() || m(ModName::Dpp8).is_some(), Traits::DPP);
+            let high = m(ModName::OpSel).is_some_and(|s| s & 8 != 0) && !info.flags.has(Flags::PACKED);
+            set(m(ModName::DstSel).is_some_and(|s| s != 6) || high, Traits::PARTIAL);
+            set(m(ModName::Gds) == Some(1), Traits::GDS);
+            set(info.pipe == Pipe::Vmem && m(ModName::Lds) == Some(1), Traits::LDSDMA);
+        }
+        if info.pipe == Pipe::Vmem && info.flags.has(Flags::STORE) {
             let named = |name: &'static str| {
                 inst.srcs.iter().zip(info.srcs).filter(move |(_, s)| s.name == name).filter_map(|(x, _)| x.regs())
             };
             let wide = named("vdata").any(|r| r.dwords > 2);
             set(wide && named("soffset").next().is_none(), Traits::WIDE_STORE);
         }
-        set(m(ModName::Gds) == Some(1) || is(prop::GDS), Traits::GDS);
-        set(info.pipe == Pipe::Vmem && (m(ModName::Lds) == Some(1) || is(prop::LDS_DMA)), Traits::LDSDMA);
-        set(info.pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && is(prop::FP_ATOMIC), Traits::FP_ATOMIC);
-        set(is(prop::MESSAGE) && inst.op != op::S_GET_BARRIER_STATE, Traits::MESSAGE);
         let accumulators = Reg::A0.0..Reg::A0.0 + 256;
         let to_agpr = inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0)));
         set(to_agpr, Traits::TO_AGPR);
@@ -268,10 +279,12 @@ impl HazardInst {
     }
 
     /// The same for one of many instructions, which keep what they have in common in `sets`.
+    #[inline]
     pub fn with(sets: &mut HazardSets, inst: Inst) -> Option<HazardInst> {
         HazardInst::of(sets.target, inst, |op, traits| sets.of(op, traits))
     }
 
+    #[inline]
     fn of(target: Target, inst: Inst, sets: impl FnOnce(Op, Traits) -> Sets) -> Option<HazardInst> {
         let info = target.op(inst.op)?;
         let traits = Traits::of(info, &inst);

@@ -1,6 +1,6 @@
 //! What passes and the emulator ask about an instruction: everything comes from its table row.
 
-use crate::{Op, Reg};
+use crate::{Op, Reg, Traits};
 
 /// A wait counter: the hardware counts outstanding operations of a kind, `s_waitcnt` & co. wait until few enough remain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -265,4 +265,6 @@ pub struct OpInfo {
     pub busy: u16,
     /// Bytes moved per lane by a memory instruction (per wave for scalar memory), else 0.
     pub mem_bytes: u8,
+    /// What all its instructions have of what rules of hazards ask.
+    pub(crate) traits: Traits,
 }

@@ -5,7 +5,7 @@
 
 use crate::model::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
 use crate::model::table::{self, Kind, Operand as Field, READS, Role, Row, Shape, WRITES, flag, literal_field, word};
-use crate::{Class, Counter, Flags, Inst, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
+use crate::{Class, Counter, Flags, Inst, Op, OpInfo, Pipe, Reg, Slot, Target, Traits, WaitScheme};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
@@ -156,6 +156,7 @@ fn build(target: Target, op: Op) -> Option<OpInfo> {
         latency,
         busy,
         mem_bytes: mem_bytes(op, shape),
+        traits: Traits::of_op(op, pipe, flags, dsts),
     })
 }
 
