@@ -130,7 +130,7 @@ fn walk(a: &Defined, b: usize, s: &mut Set, mut out: Option<&mut Findings>) -> b
 
 /// The operand is undefined as a whole.
 fn is_undefined(s: &Set, span: Span) -> bool {
-    matters(span) && !s.meets(span)
+    !s.meets(span) && matters(span)
 }
 
 fn pass(line: &Line, s: &mut Set) {
@@ -186,7 +186,7 @@ fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static 
         return None;
     }
     let memory = line.has(Flags::LOAD) || line.has(Flags::STORE) || line.has(Flags::ATOMIC);
-    let writes_exec = line.writes().any(|w| w.start() == Reg::EXEC_LO);
+    let writes_exec = line.writes().any(|w| !w.is_vector() && w.start() == Reg::EXEC_LO);
     let branches = line.has(Flags::BRANCH);
     if !(memory || writes_exec || branches) || ignores_operands(line) {
         return None;
@@ -224,7 +224,7 @@ fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static 
         } else {
             "it is an address"
         };
-        let undefined = if data || !memory { is_undefined(s, u.span) } else { matters(u.span) && !s.covers(u.span) };
+        let undefined = if data || !memory { is_undefined(s, u.span) } else { !s.covers(u.span) && matters(u.span) };
         if undefined || m0 {
             return Some((u.span, what));
         }

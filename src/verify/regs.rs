@@ -23,8 +23,9 @@ impl Span {
     /// The run, if it is of registers that hold values of the program: not `null`, apertures, MODE, nor VGPRs that no
     /// descriptor can allocate.
     pub fn of(r: Regs) -> Option<Span> {
-        let (first, last) = (number(r.first)?, number(r.first.offset(u16::from(r.dwords).saturating_sub(1))));
-        let end = match last {
+        let first = number(r.first)?;
+        let last = || number(r.first.offset(u16::from(r.dwords) - 1));
+        let end = match if r.dwords > 1 { last() } else { Some(first) } {
             Some(last) if last >= first => last,
             // past the end of a file: what is left of it
             _ => file_end(first),
