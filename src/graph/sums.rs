@@ -118,17 +118,7 @@ impl Sum {
         for (i, scale) in scales {
             let t = graph.tensor(step.inputs[i].tensor);
             let Role::Constant(weights) = &t.role else { continue };
-            let (scale, row) = (scale.to_f64(), weights.len() / scale.len());
-            let multiplied = weights.mapped(t.dtype, |mut at, mut values| {
-                // A run may begin and end within a line.
-                while !values.is_empty() {
-                    let n = (row - at % row).min(values.len());
-                    let (of_line, rest) = std::mem::take(&mut values).split_at_mut(n);
-                    let scale = scale[at / row];
-                    of_line.iter_mut().for_each(|w| *w *= scale);
-                    (at, values) = (at + n, rest);
-                }
-            });
+            let multiplied = weights.scaled(&scale.to_f64());
             let role = Role::Constant(multiplied);
             let scaled = Tensor { role, ..t.clone() };
             step.inputs[i].tensor = graph.add_tensor(scaled);

@@ -412,6 +412,25 @@ impl HostTensor {
         HostTensor::new(dtype, &self.shape, bytes.freeze()).expect("as many elements")
     }
 
+    /// A tensor of the same type and shape, of which as many equal parts as there are factors are multiplied by one each; every
+    /// element is rounded once.
+    pub(crate) fn scaled(&self, factors: &[f64]) -> HostTensor {
+        let part = self.len() / factors.len().max(1);
+        if self.dtype != DType::F32 || part == 0 {
+            return self.mapped(self.dtype, |at, values| {
+                (at..).zip(values).for_each(|(at, v)| *v *= factors[at / part]);
+            });
+        }
+        let mut bytes = zeroed(self.byte_len());
+        let parts = bytes.chunks_exact_mut(4 * part).zip(self.bytes().chunks_exact(4 * part));
+        for ((to, from), factor) in parts.zip(factors) {
+            for (to, from) in to.as_chunks_mut().0.iter_mut().zip(from.as_chunks().0) {
+                *to = ((f64::from(f32::from_le_bytes(*from)) * factor) as f32).to_le_bytes();
+            }
+        }
+        HostTensor::new(self.dtype, &self.shape, bytes.freeze()).expect("as many elements")
+    }
+
     /// Runs of elements, few enough to be converted together.
     fn pieces(&self) -> impl Iterator<Item = HostTensor> + '_ {
         let n = self.len();
@@ -468,8 +487,8 @@ impl HostTensor {
     }
 }
 
-/// Elements that are converted together.
-const PIECE: usize = 1 << 16;
+/// Elements that are converted together: as numbers they stay in the first cache.
+const PIECE: usize = 1 << 12;
 
 impl Joined {
     /// Writes the bytes to memory of their size.
