@@ -20,8 +20,8 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
     write_large(path, 0, fill)
 }
 
-/// As [`write()`], of at least `bytes` bytes: room for them is reserved first, so that a disk without it shows at once, and a file
-/// gets its room as a whole.
+/// As [`write()`], of about `bytes` bytes: room for them is reserved first, so that a disk without it shows at once, and a file
+/// gets its room as a whole. Where all of it was reserved, nothing waits for the disk when the file takes the place of another one.
 pub fn write_large(path: &Path, bytes: u64, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     write_unnamed(path, bytes, fill).map_err(|e| named(path, e))
 }
@@ -54,16 +54,25 @@ fn write_unnamed(path: &Path, bytes: u64, fill: impl FnOnce(&mut dyn Write) -> R
             fill(&mut out)?;
             out.flush()?;
             drop(out);
+            give_back(new.file(), bytes)?;
             new.name(&path, old.as_ref())
         }
     }
+}
+
+/// Files of so many bytes have room reserved.
+const WORTH_IT: u64 = 1 << 20;
+
+/// Gives room back that was reserved and not needed.
+fn give_back(file: &File, reserved: u64) -> Result<()> {
+    let written = file.metadata()?.len();
+    if reserved >= WORTH_IT && reserved > written { file.set_len(written) } else { Ok(()) }
 }
 
 /// Reserves room on the disk, where the file system can; the file's size stays.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, bytes: u64) -> Result<()> {
     use std::os::fd::AsRawFd;
-    const WORTH_IT: u64 = 1 << 20;
     if bytes < WORTH_IT {
         return Ok(());
     }

@@ -171,12 +171,23 @@ impl Compiled {
 
     /// Writes the whole file: code, plan and weights, and behind them a checksum. A model that was loaded is written as it was, whatever `abi` says.
     pub fn write_to(&self, abi: Abi, to: &mut dyn Write) -> Result<(), codeobj::Error> {
+        self.write_with(&self.plan_text()?, abi, to)
+    }
+
+    /// The plans as they stand in the file that is written.
+    fn plan_text(&self) -> std::io::Result<Vec<u8>> {
+        match &self.code {
+            Code::File(_) => Ok(Vec::new()),
+            Code::Kernels(..) => serde_json::to_vec(&self.plans).map_err(std::io::Error::other),
+        }
+    }
+
+    fn write_with(&self, plans: &[u8], abi: Abi, to: &mut dyn Write) -> Result<(), codeobj::Error> {
         match &self.code {
             Code::File(bytes) => Ok(to.write_all(bytes)?),
             Code::Kernels(kernels, _) => {
-                let plans = serde_json::to_vec(&self.plans).map_err(std::io::Error::other)?;
                 let sections = vec![
-                    Section { name: PLAN_SECTION.to_string(), data: Contents::Bytes(Cow::Owned(plans)) },
+                    Section { name: PLAN_SECTION.to_string(), data: Contents::Bytes(Cow::Borrowed(plans)) },
                     Section { name: WEIGHTS_SECTION.to_string(), data: Contents::Made(&self.weights) },
                 ];
                 let mut sealed = Sealed { to, sum: Hasher::new() };
@@ -188,11 +199,15 @@ impl Compiled {
 
     /// Saves the model as one ELF file, whole or not at all.
     pub fn save(&self, path: &Path, abi: Abi) -> std::io::Result<()> {
+        // What sections, their headers and the seal take besides.
+        const MORE: usize = 16 << 10;
+        let plans = self.plan_text()?;
         let bytes = match &self.code {
             Code::File(bytes) => bytes.len(),
-            Code::Kernels(..) => self.weights.len(),
+            Code::Kernels(_, code) => code.len() + plans.len() + self.weights.len() + MORE,
         };
-        output::write_large(path, bytes as u64, |w| self.write_to(abi, w).map_err(std::io::Error::other))
+        let fill = |w: &mut dyn Write| self.write_with(&plans, abi, w).map_err(std::io::Error::other);
+        output::write_large(path, bytes as u64, fill)
     }
 
     /// Loads a file that [`Compiled::save`] wrote.
