@@ -228,6 +228,11 @@ impl Liveness {
         let mut ranges: Vec<Ranges> = std::iter::repeat_with(Ranges::new).take(n).collect();
         let mut end_of: Vec<u32> = vec![0; n];
         let mut next = 2 * f.inst_count() as u32;
+        // From the last one to the first; one that meets that behind it becomes one with it.
+        let add = |ranges: &mut Ranges, start: u32, end: u32| match ranges.last_mut() {
+            Some(behind) if end >= behind.0 => *behind = (start, end.max(behind.1)),
+            _ => ranges.push((start, end)),
+        };
         for (b, block) in f.blocks.iter().enumerate().rev() {
             let block_end = next;
             let block_start = block_end - 2 * block.insts.len() as u32;
@@ -241,7 +246,7 @@ impl Liveness {
                     for u in self.units.of_part(p) {
                         let end = if live.contains(u) { end_of[u] } else { at + 2 };
                         live.remove(u);
-                        ranges[u].push((at + 1, end));
+                        add(&mut ranges[u], at + 1, end);
                     }
                 });
                 for_each_use(inst, f.target, |p| {
@@ -254,20 +259,11 @@ impl Liveness {
                 });
             }
             for u in live.iter() {
-                ranges[u].push((block_start, end_of[u]));
+                add(&mut ranges[u], block_start, end_of[u]);
             }
             next = block_start;
         }
-        for r in &mut ranges {
-            r.reverse();
-            r.dedup_by(|next, last| {
-                let meets = last.1 >= next.0;
-                if meets {
-                    last.1 = last.1.max(next.1);
-                }
-                meets
-            });
-        }
+        ranges.iter_mut().for_each(|r| r.reverse());
         ranges
     }
 }

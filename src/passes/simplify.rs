@@ -18,7 +18,7 @@ pub fn simplify(f: &mut Function) {
     let mut defs = vec![0; f.vregs.len()];
     count(f, &mut defs, |i, n| for_each_def(i, |p| n[p.reg.0 as usize] += 1));
     common_subexpressions(f, &defs);
-    sink_copies(f);
+    sink_copies(f, &defs);
     remove_dead(f);
 }
 
@@ -115,10 +115,9 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
     }
 }
 
-/// `t = op ...; d = copy t` becomes `d = op ...`.
-fn sink_copies(f: &mut Function) {
-    let (mut defs, mut uses) = (vec![0; f.vregs.len()], vec![0; f.vregs.len()]);
-    count(f, &mut defs, |i, n| for_each_def(i, |p| n[p.reg.0 as usize] += 1));
+/// `t = op ...; d = copy t` becomes `d = op ...`. `defs`: how often each register was written when all instructions were there.
+fn sink_copies(f: &mut Function, defs: &[u32]) {
+    let mut uses = vec![0; f.vregs.len()];
     count(f, &mut uses, |i, n| for_each_use(i, f.target, |p| n[p.reg.0 as usize] += 1));
     let units = Units::of(f);
     // The instruction that touched a dword, or defined a register, last, counted over all blocks from 1 on.

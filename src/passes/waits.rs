@@ -17,7 +17,8 @@
 //! Store data needs no wait: from gfx7 on it is read before later instructions can overwrite it.
 
 use crate::mir::{Function, Lds, MInst, Opnd};
-use barewave_isa::{Counter, Flags, Inst, OpInfo, Pipe, Reg, Target, WaitScheme};
+use barewave_isa::{Counter, CounterInfo, Flags, OpInfo, Pipe, Reg, Target, WaitScheme};
+use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 
 const COUNTERS: usize = 8;
@@ -217,50 +218,47 @@ impl State {
     }
 }
 
+/// Most operations that may be outstanding, per counter.
+type Most = SmallVec<[(Counter, u8); 2]>;
+
+/// The wait in front of an instruction, which has this number in its block.
+type Need = (usize, Most);
+
 /// Inserts the waits that the function needs. Operands must be physical.
 pub fn waits(f: &mut Function) {
-    let from_memory = f.blocks.iter().flat_map(|b| &b.insts).any(|i| i.loads_to_lds(f.target));
-    let entry = solve(f, from_memory);
-    let mut inserts: Vec<Vec<(usize, Vec<Inst>)>> = vec![Vec::new(); f.blocks.len()];
+    let needs = solve(f);
     let target = f.target;
-    for (b, state) in entry.into_iter().enumerate() {
-        let Some(mut state) = state else { continue };
-        walk_block(f, b, from_memory, &mut state, &mut |i, need| {
-            let list: Vec<(Counter, u8)> = need.iter().map(|&(c, n)| (c, n as u8)).collect();
-            inserts[b].push((i, target.encode_waits(&list).into_iter().collect()));
-        });
-    }
-    for (block, inserts) in f.blocks.iter_mut().zip(inserts) {
-        if inserts.is_empty() {
+    for (block, needs) in f.blocks.iter_mut().zip(needs) {
+        if needs.is_empty() {
             continue;
         }
-        let more: usize = inserts.iter().map(|i| i.1.len()).sum();
-        let mut at = inserts.into_iter().peekable();
+        let mut needs = needs.into_iter().peekable();
         let old = std::mem::take(&mut block.insts);
-        block.insts.reserve_exact(old.len() + more);
+        block.insts.reserve_exact(old.len() + needs.len());
         for (i, inst) in old.into_iter().enumerate() {
-            while let Some((_, list)) = at.next_if(|(k, _)| *k == i) {
-                block.insts.extend(list.into_iter().map(MInst::from));
+            if let Some((_, list)) = needs.next_if(|(k, _)| *k == i) {
+                block.insts.extend(target.encode_waits(&list).into_iter().map(MInst::from));
             }
             block.insts.push(inst);
         }
     }
 }
 
-type OnNeed<'a> = dyn FnMut(usize, &[(Counter, u32)]) + 'a;
-
-/// State at the start of every reachable block.
-fn solve(f: &Function, from_memory: bool) -> Vec<Option<State>> {
+/// The waits of every block that can be reached: what its last visit finds, which is the one with all that may be outstanding at its start.
+fn solve(f: &Function) -> Vec<Vec<Need>> {
+    let from_memory = f.blocks.iter().flat_map(|b| &b.insts).any(|i| i.loads_to_lds(f.target));
+    let mut needs = vec![Vec::new(); f.blocks.len()];
     let mut entry: Vec<Option<State>> = vec![None; f.blocks.len()];
-    if f.blocks.is_empty() {
-        return entry;
-    }
-    entry[0] = Some(State::new());
     // The first block of those first: most come before what they lead to.
-    let mut work = BTreeSet::from([0usize]);
+    let mut work = BTreeSet::new();
+    if let Some(first) = entry.first_mut() {
+        *first = Some(State::new());
+        work.insert(0);
+    }
     while let Some(b) = work.pop_first() {
         let mut state = entry[b].clone().expect("a block on the list has a state");
-        walk_block(f, b, from_memory, &mut state, &mut |_, _| {});
+        needs[b].clear();
+        walk_block(f, b, from_memory, &mut state, &mut needs[b]);
         state.normalise();
         for s in f.successors(b) {
             let changed = match &mut entry[s] {
@@ -275,12 +273,12 @@ fn solve(f: &Function, from_memory: bool) -> Vec<Option<State>> {
             }
         }
     }
-    entry
+    needs
 }
 
-/// Runs the model over a block, telling where waits are needed; the model assumes that they are then made. `from_memory`: some loads
+/// Runs the model over a block, adding the waits that are needed; the model assumes that they are then made. `from_memory`: some loads
 /// of the function go to LDS.
-fn walk_block(f: &Function, b: usize, from_memory: bool, state: &mut State, on_need: &mut OnNeed) {
+fn walk_block(f: &Function, b: usize, from_memory: bool, state: &mut State, needs: &mut Vec<Need>) {
     let max = counter_limits(f.target);
     let mut written: Vec<Cell> = Vec::new();
     for (i, inst) in f.blocks[b].insts.iter().enumerate() {
@@ -296,17 +294,10 @@ fn walk_block(f: &Function, b: usize, from_memory: bool, state: &mut State, on_n
         let touches_lds = from_memory && (info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER));
         let need = state.needed(info, inst, ordered, touches_lds.then_some(inst.space.lds));
         if need.iter().any(Option::is_some) {
-            let list: Vec<(Counter, u32)> = f
-                .target
-                .info()
-                .counters
-                .iter()
-                .filter_map(|k| need[k.counter as usize].map(|n| (k.counter, n.min(k.max as u32 - 1))))
-                .collect();
-            on_need(i, &list);
-            for &(c, n) in &list {
-                state.wait(c as usize, n);
-            }
+            let least = |k: &CounterInfo| need[k.counter as usize].map(|n| (k.counter, n.min(k.max as u32 - 1) as u8));
+            let list: Most = f.target.info().counters.iter().filter_map(least).collect();
+            list.iter().for_each(|&(c, n)| state.wait(c as usize, n.into()));
+            needs.push((i, list));
         }
         if !info.counters.is_empty() {
             written.clear();

@@ -10,11 +10,12 @@
 //! are reserved and the allocation is made once more. The instructions are inserted when all have a place.
 
 use super::pools::Pool;
-use super::view::{Touch, Value, View, touches, weights};
+use super::view::{RangesOfDwords, Touch, Value, View, touches, weights};
 use super::{Limits, Places};
 use crate::mir::liveness::Ranges;
 use crate::mir::{Function, MInst, Memory, Opnd, Part, RegClass, Space, VReg};
 use barewave_isa::{ModName, Mods, Op, Reg, op};
+use smallvec::smallvec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -83,7 +84,7 @@ pub(super) fn allocate(f: &mut Function, view: View, limits: &Limits) -> Result<
         f,
         values: view.values,
         place: vec![None; n],
-        pools: limits.pools(positions),
+        pools: limits.pools(positions).map(Pool::with_tenants),
         scratch: Pool::new(Reg::V0, SCRATCH_DWORDS, positions),
         lanes: Pool::new(Reg::V0, wave * 16, positions),
         lane_regs: Vec::new(),
@@ -132,7 +133,7 @@ impl Evictor<'_> {
     }
 
     /// A new virtual register and its value, live as given.
-    fn add(&mut self, class: RegClass, ranges: Vec<Ranges>, cost: Option<u64>) -> Part {
+    fn add(&mut self, class: RegClass, ranges: RangesOfDwords, cost: Option<u64>) -> Part {
         let part = self.f.new_vreg(class, ranges.len() as u8);
         let info = self.f.vreg(part.reg);
         self.values.push(Value {
@@ -219,7 +220,7 @@ impl Evictor<'_> {
         let info = self.f.vreg(of);
         // A single instruction's registers cannot be had for less.
         let cost = (touches.len() > 1).then(|| self.weights[head.block as usize] * touches.len() as u64);
-        let temp = self.add(info.class, vec![Ranges::from_slice(&[(start, end)]); info.dwords as usize], cost).reg;
+        let temp = self.add(info.class, smallvec![Ranges::from_slice(&[(start, end)]); info.dwords as usize], cost).reg;
         self.values[temp.0 as usize].align = self.values[of.0 as usize].align;
         self.segments.insert(temp, Segment { of, temp, touches });
         self.enqueue(temp.0);
@@ -228,7 +229,7 @@ impl Evictor<'_> {
     fn home(&mut self, id: u32) -> Result<Home, Failure> {
         let value = &self.values[id as usize];
         if let Some(inst) = &value.remake {
-            return Ok(Home::Remake(inst.clone()));
+            return Ok(Home::Remake(MInst::clone(inst)));
         }
         let none = |why| Failure::NoPlace(VReg(id), why);
         match value.class {
@@ -259,7 +260,7 @@ impl Evictor<'_> {
                 let wave = self.f.target.info().wave_size as usize;
                 while self.lane_regs.len() * wave < at + value.dwords as usize {
                     // Written once at the start of the kernel, so that a lane can be written into it.
-                    let part = self.add(RegClass::V, vec![Ranges::from_slice(&[(0, self.positions)])], None);
+                    let part = self.add(RegClass::V, smallvec![Ranges::from_slice(&[(0, self.positions)])], None);
                     self.lane_regs.push(part);
                     self.enqueue(part.reg.0);
                 }

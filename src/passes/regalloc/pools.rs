@@ -10,14 +10,19 @@ pub(super) struct Pool {
     regs: usize,
     words: usize,
     bits: Vec<u64>,
-    /// Value numbers with a dword in the register.
+    /// Value numbers with a dword in each register, where somebody may have to go.
     tenants: Vec<Vec<u32>>,
 }
 
 impl Pool {
     pub fn new(first: Reg, regs: u32, positions: u32) -> Pool {
         let (regs, words) = (regs as usize, (positions as usize).div_ceil(64).max(1));
-        Pool { first, regs, words, bits: vec![0; regs * words], tenants: vec![Vec::new(); regs] }
+        Pool { first, regs, words, bits: vec![0; regs * words], tenants: Vec::new() }
+    }
+
+    /// The empty pool, which will know who is in it.
+    pub fn with_tenants(self) -> Pool {
+        Pool { tenants: vec![Vec::new(); self.regs], ..self }
     }
 
     /// Calls `f` with the words that a range has positions in, and these as bits.
@@ -111,7 +116,7 @@ impl Pool {
             for &r in ranges {
                 Self::masks(r, |w, m| row[w] |= m);
             }
-            self.tenants[at + i].push(id);
+            self.tenants.get_mut(at + i).into_iter().for_each(|t| t.push(id));
         }
     }
 
@@ -121,7 +126,7 @@ impl Pool {
             for &r in ranges {
                 Self::masks(r, |w, m| row[w] &= !m);
             }
-            self.tenants[at + i].retain(|t| *t != id);
+            self.tenants.get_mut(at + i).into_iter().for_each(|t| t.retain(|t| *t != id));
         }
     }
 

@@ -15,9 +15,13 @@ use crate::mir::liveness::{Liveness, Ranges, for_each_def, for_each_use};
 use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
 use crate::passes::pair;
 use barewave_isa::{Flags, Op, Pipe, Reg, op};
+use smallvec::SmallVec;
 
 /// Half-open range of positions.
 pub(super) type Range = (u32, u32);
+
+/// Live ranges of each dword of a value: most have one.
+pub(super) type RangesOfDwords = SmallVec<[Ranges; 1]>;
 
 /// A wish of one dword of a value: its register's number should differ from another's, modulo the number of banks.
 #[derive(Clone, Copy)]
@@ -34,7 +38,7 @@ pub(super) struct Value {
     pub dwords: u8,
     pub align: u8,
     /// Live ranges of each dword; empty when it is never touched.
-    pub ranges: Vec<Ranges>,
+    pub ranges: RangesOfDwords,
     /// Where it has to be.
     pub fixed: Option<Reg>,
     /// Where it would like to be: the place of this part of another value (the other side of a copy).
@@ -46,7 +50,7 @@ pub(super) struct Value {
     /// What moving it out of the registers costs; `None` when that is not possible.
     pub cost: Option<u64>,
     /// An instruction that makes it anew from nothing, so that it needs no home.
-    pub remake: Option<MInst>,
+    pub remake: Option<Box<MInst>>,
 }
 
 impl Value {
@@ -147,7 +151,7 @@ fn weigh(f: &Function, values: &mut [Value]) {
                 && d.len == f.vreg(d.reg).dwords
                 && values[d.reg.0 as usize].fixed.is_none()
             {
-                values[d.reg.0 as usize].remake = Some(inst.clone());
+                values[d.reg.0 as usize].remake = Some(Box::new(inst.clone()));
             }
         }
     }
