@@ -86,6 +86,7 @@ pub use choice::{Candidate, Considered, EQUAL_SHARES};
 pub use error::Reason;
 use error::Res;
 pub use linked::{Link, chains, loaded_ahead};
+pub use sized::magic;
 pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;
 

@@ -120,7 +120,7 @@ pub(super) fn number(graph: &FusedGraph, step: &Step, n: Number, width: usize) -
 ///
 /// With `2^s < n <= 2^(s+1)` and `m = ceil(2^(32+s) / n)`, `m n` exceeds `2^(32+s)` by less than `n <= 2^(s+1)`, so that the
 /// product of that with `x < 2^31` stays below `2^(32+s)` and never carries into the quotient.
-fn magic(n: u32) -> (u32, u32) {
+pub fn magic(n: u32) -> (u32, u32) {
     let n = n.max(2);
     let shift = 31 - (n - 1).leading_zeros();
     let m = (1u64 << (32 + shift)).div_ceil(n as u64);

@@ -12,6 +12,7 @@ use barewave::tensor::DType;
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use clap::ValueEnum;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -177,7 +178,14 @@ pub fn run(args: &Args) -> Result {
         Emit::Asm => {
             let begin = format!("\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text\n", target.info().name);
             let kernels = program.ir().iter().map(|k| listing(&k.machine));
-            write_text(args, [begin].into_iter().chain(kernels).collect())?;
+            // Code that stands above already, in one kernel.
+            let several = program.plans().iter().flat_map(|p| &p.launches).filter(|l| !l.beside.is_empty());
+            let several = several.map(|l| {
+                let steps: Vec<&str> = l.beside.iter().map(|part| &*part.step).collect();
+                (&l.kernel, format!("; {}: {} side by side\n", l.kernel, steps.join(", ")))
+            });
+            let several: BTreeMap<_, _> = several.collect();
+            write_text(args, [begin].into_iter().chain(kernels).chain(several.into_values()).collect())?;
         }
         Emit::Graph => unreachable!("handled above"),
     }
@@ -189,6 +197,7 @@ pub fn run(args: &Args) -> Result {
         report::save(path, &program, &launches)?;
     }
     if args.stats {
+        let launches = super::cycles::whole(launches);
         if args.json {
             println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&stats::json(&program, &launches)?)?));
         } else {

@@ -204,7 +204,9 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
             let (kernel, args, shared) = prepared?;
             let record = |grid: [u32; 3], args: &[u8]| {
                 let (block, options) = ([l.of.block, 1, 1], LaunchOptions::default());
-                let part = (!l.of.chain.is_empty()).then(|| (Part { first: l.first, grid: l.grid }, l.of.grid[0]));
+                let (first, beside) = (l.first, !l.of.beside.is_empty());
+                let several = beside || !l.of.chain.is_empty();
+                let part = several.then_some((Part { first, grid: l.grid, beside }, l.of.grid[0]));
                 let recorded =
                     barewave_timing::recorded_part(&device, &kernel, (grid, part), block, args, &options, loops);
                 Ok::<_, NotModelled>(recorded.map_err(Arc::new)?)
@@ -273,17 +275,27 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
             }
         }
     };
-    // Steps of a launch are there one behind the other.
+    // Steps of a launch are there one behind the other, or side by side.
     let of_run = |run: usize| -> Vec<(Result<Modelled, NotModelled>, Arc<[LineCost]>)> {
         let mut list: Vec<_> = (0..all.len()).map(|l| of(run, l)).collect();
-        let mut rest = &mut list[..];
+        let (mut rest, mut at) = (&mut list[..], 0);
         for l in &plan.launches {
-            let (steps, others) = rest.split_at_mut(l.chain.len().max(1));
+            let (steps, others) = rest.split_at_mut((l.chain.len() + l.beside.len()).max(1));
+            let (first, count) = (at, steps.len());
+            (rest, at) = (others, at + count);
             let known: Option<Vec<&mut Modelled>> = steps.iter_mut().map(|s| s.0.as_mut().ok()).collect();
-            if let (Some(chip), Some(mut known)) = (&chip, known.filter(|k| k.len() > 1)) {
+            let (Some(chip), Some(mut known)) = (&chip, known.filter(|_| count > 1)) else { continue };
+            if l.beside.is_empty() {
                 barewave_timing::chain(chip, &mut known);
+                continue;
             }
-            rest = others;
+            let of = |l: usize| {
+                let (kind, levels) = keys[run][l].as_ref()?;
+                Some((&recorded[*kind].as_ref().ok()?.0, &levels[..]))
+            };
+            if let Some(all) = (first..at).map(of).collect::<Option<Vec<_>>>() {
+                barewave_timing::beside(chip, &all, &mut known);
+            }
         }
         list
     };
@@ -303,7 +315,7 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
     Ok(all.iter().zip(first.into_iter().zip(again)).map(launched).collect())
 }
 
-/// What of a launch is modelled at once: all of it, or one of the steps that it computes one behind the other.
+/// What of a launch is modelled at once: all of it, or one of the steps that it computes.
 struct Piece<'a> {
     of: &'a Launch,
     /// Its first workgroup.
@@ -316,7 +328,7 @@ struct Piece<'a> {
 
 impl Piece<'_> {
     fn of(l: &Launch) -> Vec<Piece<'_>> {
-        if l.chain.is_empty() {
+        if l.chain.is_empty() && l.beside.is_empty() {
             let Launch { grid, sharing, flops, .. } = *l;
             return vec![Piece { of: l, first: 0, grid, sharing, step: l.step.clone(), flops }];
         }
@@ -326,8 +338,26 @@ impl Piece<'_> {
             next += c.grid.iter().product::<u32>();
             Piece { of: l, first, grid: c.grid, sharing: c.sharing, step: c.step.clone(), flops: c.flops }
         };
-        l.chain.iter().map(piece).collect()
+        l.chain.iter().chain(&l.beside).map(piece).collect()
     }
+}
+
+/// Launches as wholes: with all that the steps of each take.
+pub fn whole(list: Vec<Launched>) -> Vec<Launched> {
+    let mut out: Vec<Launched> = Vec::with_capacity(list.len());
+    for l in list {
+        let known = |l: &Launched| l.modelled.is_ok();
+        match out.last_mut().filter(|o| known(o) && l.modelled.as_ref().is_ok_and(|m| m.behind)) {
+            Some(Launched { flops, modelled: Ok(whole), again: whole_again, lines, .. }) => {
+                *flops += l.flops;
+                *lines = [&lines[..], &l.lines].concat().into();
+                l.modelled.iter().for_each(|m| whole.append(m));
+                whole_again.iter_mut().zip(&l.again).for_each(|(whole, m)| whole.append(m));
+            }
+            _ => out.push(l),
+        }
+    }
+    out
 }
 
 /// How many launches there are: steps behind others in one are none of their own.

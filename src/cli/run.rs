@@ -215,7 +215,8 @@ pub fn run(args: &Args) -> Result {
     if args.is_timed() {
         session.time_launches()?;
     }
-    let modelled = if args.is_timed() { super::cycles::plan(&compiled, number)? } else { Vec::new() };
+    let modelled =
+        if args.is_timed() { super::cycles::whole(super::cycles::plan(&compiled, number)?) } else { Vec::new() };
     let listing = if args.profile.is_some() { profile::listing(&compiled, &modelled)? } else { String::new() };
     drop(compiled);
     let device = session.device().clone();
@@ -313,7 +314,8 @@ fn modelled_stages(report: &RunReport, programs: &[Compiled], listed: bool) -> R
             Some(at) => at,
             None => {
                 let of = programs.iter().find(|c| c.plan() == &**plan);
-                let modelled = of.map(|c| super::cycles::plan(c, 0)).transpose()?.unwrap_or_default();
+                let modelled =
+                    of.map(|c| super::cycles::plan(c, 0)).transpose()?.map(super::cycles::whole).unwrap_or_default();
                 if let (Some(compiled), true) = (of, listed) {
                     text += &profile::listing(compiled, &modelled)?;
                 }

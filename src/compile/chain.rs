@@ -4,14 +4,12 @@
 
 use super::cache::StepCode;
 use super::kernel::{KernelCode, KernelIr};
+use super::link::MOST_BYTES;
 use crate::graph::fused::{Access, FusedGraph};
 use crate::kernels::loaded_ahead;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Bytes of arguments that a launch has at most: what CUDA lets a kernel have, and so do HIP programs that come from there.
-const MOST_BYTES: usize = 4096;
 
 /// Arguments that a step has more where it shares its launch; one that is a round by itself has another one.
 const MORE: usize = 3;

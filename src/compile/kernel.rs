@@ -5,9 +5,10 @@ use crate::codeobj;
 use crate::graph::fused::{FusedGraph, Step};
 use crate::kernels::{self, Arg, Blob, Link, Tuning, Unsupported};
 use crate::mir::{Function, InChain};
+use crate::passes::regalloc::Usage;
 use crate::passes::{self, CompileError, Machine};
 use crate::runtime::plan::KernelStats;
-use barewave_isa::Target;
+use barewave_isa::{Resources, Target};
 use serde::{Deserialize, Serialize};
 
 /// Machine code of a kernel and everything needed to launch it.
@@ -58,12 +59,12 @@ pub struct KernelCode {
     pub sharing: [u32; 3],
     /// How often it is launched, in turn with its neighbours of as many rounds.
     pub rounds: u32,
-    /// The steps that it computes one behind the other, where these are several.
+    /// The steps that it computes one behind the other, or side by side, where these are several.
     #[serde(default)]
     pub chain: Vec<Linked>,
 }
 
-/// A step of several that a kernel computes one behind the other. Arguments and workgroups of each follow those of the one before.
+/// A step of several that a kernel computes. Arguments and workgroups of each follow those of the one before.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Linked {
     /// Arguments.
@@ -153,6 +154,13 @@ impl KernelCode {
         }
     }
 
+    /// What a workgroup takes of a compute unit.
+    pub(super) fn resources(&self, target: Target) -> Resources {
+        let KernelCode { vgprs, agprs, sgprs, .. } = *self;
+        let usage = Usage { vgprs, agprs, sgprs, ..Usage::default() };
+        usage.resources_of(target, self.workgroup_size, self.lds_bytes)
+    }
+
     /// What is known of it, under a name, for a model that has `steps` steps which launch it, of which the first is `step`.
     pub(super) fn stats(&self, kernel: String, step: String, steps: usize) -> KernelStats {
         KernelStats {
@@ -213,29 +221,19 @@ pub enum KernelError {
     Pass(#[from] CompileError),
 }
 
-/// Compiles the kernels of one step, in launch order; `name` is what listings call the first. For several sets of arguments it is one kernel that
-/// takes them at once, or none where the step's cannot. With `keep_ir` what they were made from is there, too.
+/// Compiles the kernels of one step, in launch order; `name` is what listings call the first. With `keep_ir` what they were made from is there, too.
 pub fn compile_step(
     graph: &FusedGraph,
     step: &Step,
     target: Target,
     tuning: &Tuning,
-    (name, sets): (&str, u32),
+    name: &str,
     keep_ir: bool,
 ) -> Result<Vec<(KernelCode, Option<KernelIr>)>, KernelError> {
     let _span = tracing::info_span!("kernel", detail = name).entered();
     let mut out = Vec::new();
     let kernels = timed!("build", kernels::lower(graph, step, target, tuning, name))?;
-    let alone = kernels.len() == 1;
     for (i, mut kernel) in kernels.into_iter().enumerate() {
-        if sets > 1 {
-            if !alone || kernel.grid[2] != 1 || !kernel.function.take_sets(sets) {
-                return Ok(Vec::new());
-            }
-            kernel.grid[2] = sets;
-            kernel.args = kernel.args.repeat(sets as usize);
-            kernel.flops *= u64::from(sets);
-        }
         kernel.function.name = symbol(name, i);
         kernel.function.workgroups = Some(kernel.grid.iter().fold(1, |n: u32, g| n.saturating_mul(*g)));
         let source = keep_ir.then(|| kernel.function.clone());

@@ -7,14 +7,15 @@
 //! models ([`cache`]). Kernels are compiled in
 //! parallel; the result depends neither on the order nor on the cache.
 
+mod beside;
 pub mod cache;
 mod chain;
 mod compiled;
 mod in_place;
 mod kernel;
+mod link;
 mod support;
 mod table;
-mod together;
 mod weights;
 
 pub use cache::{CacheStats, KernelCache};
@@ -29,19 +30,20 @@ use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
 use crate::kernels::{self, Arg, Number, Tuning};
 use crate::onnx::Model;
-use crate::runtime::plan::{self as launches, Address, Indices, Launch, PLAN_VERSION, Plan, Port, Region};
+use crate::runtime::plan::{self as launches, Address, Indices, KernelStats, Launch, PLAN_VERSION, Plan, Port, Region};
 use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
+use beside::{Abreast, find_beside, levels, parts_of};
 use cache::StepCode;
 use chain::{Chains, find_chains, round_of};
 use kernel::{compile_chain, compile_step, launch_order, symbol};
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use together::{Together, find_together};
 use weights::{BlobOf, Packed, Source, Weights};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -197,129 +199,150 @@ impl Compiler {
     /// The rest of [`Compiler::compile_graphs`].
     fn compile_joined(&self, graphs: &[FusedGraph]) -> Result<Compiled, Error> {
         let groups = timed!("group", group_steps(graphs));
-        let compiled: Vec<(StepCode, Vec<KernelIr>)> = timed!(
-            "kernels",
-            groups.par_iter().map(|g| self.compile_group(graphs, g, 1)).collect::<Result<_, Error>>()
-        )?;
+        let compiled: Vec<(StepCode, Vec<KernelIr>)> =
+            timed!("kernels", groups.par_iter().map(|g| self.compile_group(graphs, g)).collect::<Result<_, Error>>())?;
         let mut group_of: Vec<Vec<usize>> = graphs.iter().map(|g| vec![0; g.steps.len()]).collect();
         for (i, g) in groups.iter().enumerate() {
             g.steps.iter().for_each(|s| group_of[s.0][s.1] = i);
         }
+        let code_of = |group: usize| &compiled[group].0;
+        let mut ordered: Vec<Cow<FusedGraph>> = graphs.iter().map(Cow::Borrowed).collect();
+        let (mut chains, mut beside) = (Vec::new(), Vec::new());
+        for (graph, group) in ordered.iter_mut().zip(&mut group_of) {
+            let (mut of_chains, of_beside) = timed!("find_beside", self.share_launches(graph, group, code_of));
+            put_in_order(graph, group, &mut of_chains, &of_beside.order);
+            chains.push(of_chains);
+            beside.push(of_beside.lists);
+        }
+        let graphs = &ordered[..];
         let code = |at: (usize, usize)| &compiled[group_of[at.0][at.1]].0;
-        let together = self.compile_together(graphs, &groups, &group_of, code)?;
-        let chains = self.compile_chains(graphs, &groups, &group_of, code)?;
+        let chains = self.compile_chains(graphs, &groups, &group_of, chains)?;
+        let abreast = self.link_beside(graphs, &groups, &group_of, code_of, beside);
         let mut region = WeightsRegion::new(graphs.len());
-        let memory: Vec<MemoryPlan> =
-            timed!("place", graphs.iter().enumerate().map(|(g, _)| place(graphs, g, code, &mut region)).collect());
+        let memory: Vec<MemoryPlan> = timed!(
+            "place",
+            graphs.iter().enumerate().map(|(g, graph)| place(graph, g, code, &abreast, &mut region)).collect()
+        );
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
+            let graph: &FusedGraph = graph;
             let (mut launches, mut made_by) = (Vec::new(), Vec::new());
-            let mut launched: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
-            let mut launched_chains: BTreeMap<Vec<usize>, (usize, usize)> = BTreeMap::new();
+            let mut launched: FxHashMap<String, usize> = FxHashMap::default();
             let mut writers: FxHashMap<TensorId, Vec<u32>> = FxHashMap::default();
+            let mut kernels: Vec<KernelStats> = Vec::new();
+            let mut stats = |k: &KernelCode, name: &str, step: usize| {
+                let at = *launched.entry(name.to_string()).or_insert_with(|| {
+                    kernels.push(k.stats(name.to_string(), graph.steps[step].name.clone(), 0));
+                    kernels.len() - 1
+                });
+                kernels[at].launches += 1;
+            };
             for i in 0..graph.steps.len() {
                 // Steps that are launched together stand where the first of them does.
-                let of = chains.of.get(&(g, i)).or_else(|| together.of.get(&(g, i)));
+                let of = chains.of.get(&(g, i)).or_else(|| abreast.of.get(&(g, i)));
                 let steps = match of {
                     Some(steps) if steps[0] != i => continue,
                     Some(steps) => &steps[..],
                     None => &[i],
                 };
-                let (group, sets) = (group_of[g][i], steps.len());
-                let codes = together.code(group, sets).unwrap_or(&compiled[group].0);
                 let all = || steps.iter().map(|i| &graph.steps[*i]);
+                let live_bytes = steps.iter().map(|i| memory[g].live[*i] as u64).max().unwrap_or(0);
                 let mut after: Vec<u32> = all().flat_map(|step| sources(step, &writers)).collect();
                 let own = launches.len() as u32;
                 after.retain(|l| *l != own);
                 after.sort_unstable();
                 after.dedup();
-                if chains.of.contains_key(&(g, i)) {
-                    let of_steps: Vec<usize> = steps.iter().map(|i| group_of[g][*i]).collect();
-                    if let Some((name, k)) = chains.code(&of_steps) {
-                        let (mut args, mut numbers) = (Vec::new(), Vec::new());
-                        let mut chain = Vec::new();
-                        for (part, i) in k.chain.iter().zip(steps) {
-                            let (step, own) = (&graph.steps[*i], &k.args[args.len()..args.len() + part.args]);
-                            let first = args.len() as u32;
-                            let found = indices(own, graph, step).into_iter();
-                            numbers.extend(found.map(|x| Indices { arg: x.arg + first, ..x }));
-                            args.extend(own.iter().map(|a| {
-                                let at = address(*a, graph, step, (g, *i, 0, 0), &memory[g], &blobs);
-                                let ahead = match *a {
-                                    Arg::Counters => part.counters as u64,
-                                    Arg::Links => part.links as u64,
-                                    Arg::Number(Number::Before) => part.before.into(),
-                                    Arg::Number(Number::Wraps) => part.wraps.into(),
-                                    _ => 0,
-                                };
-                                Address { offset: at.offset + ahead, ..at }
-                            }));
-                            let (step, grid, sharing, flops) = (step.name.clone(), part.grid, part.sharing, part.flops);
-                            chain.push(launches::Linked { step, grid, sharing, flops });
-                        }
-                        launches.push(Launch {
-                            kernel: name.to_string(),
-                            step: together::described(all().map(|step| &*step.name)),
-                            grid: k.grid,
-                            block: k.workgroup_size,
-                            sharing: k.sharing,
-                            chain,
-                            args,
-                            indices: numbers,
-                            copies: Vec::new(),
-                            flops: k.flops,
-                            after,
-                            live_bytes: steps.iter().map(|i| memory[g].live[*i] as u64).max().unwrap_or(0),
-                        });
-                        made_by.push(steps.to_vec());
-                        all().flat_map(Step::written).for_each(|t| writers.entry(t).or_default().push(own));
-                        launched_chains.entry(of_steps).or_insert((i, 0)).1 += 1;
-                        continue;
+                // A kernel of several steps, number `n` of each, one behind the other or side by side.
+                let of_several = |(name, k): (&str, &KernelCode), steps: &[usize], n: usize| -> Launch {
+                    let (mut args, mut numbers) = (Vec::new(), Vec::new());
+                    let mut linked = Vec::new();
+                    for (part, i) in k.chain.iter().zip(steps) {
+                        let (step, own) = (&graph.steps[*i], &k.args[args.len()..args.len() + part.args]);
+                        let first = args.len() as u32;
+                        let found = indices(own, graph, step).into_iter();
+                        numbers.extend(found.map(|x| Indices { arg: x.arg + first, ..x }));
+                        args.extend(own.iter().map(|a| {
+                            let at = address(*a, graph, step, (g, *i, n, 0), &memory[g], &blobs);
+                            let ahead = match *a {
+                                Arg::Counters => part.counters as u64,
+                                Arg::Links => part.links as u64,
+                                Arg::Number(Number::Before) => part.before.into(),
+                                Arg::Number(Number::Wraps) => part.wraps.into(),
+                                _ => 0,
+                            };
+                            Address { offset: at.offset + ahead, ..at }
+                        }));
+                        let (step, grid, sharing, flops) = (step.name.clone(), part.grid, part.sharing, part.flops);
+                        linked.push(launches::Linked { step, grid, sharing, flops });
                     }
-                }
-                launched.entry((group, sets)).or_insert((i, 0)).1 += 1;
-                for (n, round) in launch_order(codes) {
-                    let k = &codes[n];
-                    let own = &code((g, i))[n].args;
-                    let args = steps.iter().flat_map(|i| {
-                        own.iter().map(|a| address(*a, graph, &graph.steps[*i], (g, *i, n, round), &memory[g], &blobs))
-                    });
-                    let indices = (0..).zip(all()).flat_map(|(set, step)| {
-                        indices(own, graph, step)
-                            .into_iter()
-                            .map(move |x| Indices { arg: x.arg + set * own.len() as u32, ..x })
-                    });
-                    let grid = kernels::grid(graph, &graph.steps[i]).map(|[x, y, z]| [x, y, z * sets as u32]);
-                    launches.push(Launch {
-                        kernel: symbol(&together::named(&groups[group].name, sets), n),
-                        step: together::described(all().map(|step| &*step.name)),
-                        grid: grid.unwrap_or(k.grid),
+                    Launch {
+                        kernel: name.to_string(),
+                        step: beside::described(steps.iter().map(|i| &*graph.steps[*i].name)),
+                        grid: k.grid,
                         block: k.workgroup_size,
                         sharing: k.sharing,
-                        chain: Vec::new(),
-                        args: args.collect(),
-                        indices: indices.collect(),
-                        copies: in_place::copies(graph, steps, n),
+                        chain: linked,
+                        beside: Vec::new(),
+                        args,
+                        indices: numbers,
+                        copies: Vec::new(),
                         flops: k.flops,
-                        after: std::mem::replace(&mut after, vec![launches.len() as u32]),
-                        live_bytes: steps.iter().map(|i| memory[g].live[*i] as u64).max().unwrap_or(0),
-                    });
+                        after: Vec::new(),
+                        live_bytes,
+                    }
+                };
+                let of_steps: Vec<usize> = steps.iter().map(|i| group_of[g][*i]).collect();
+                let chained = chains.code(&of_steps).filter(|_| chains.of.contains_key(&(g, i)));
+                if let Some((name, k)) = chained {
+                    launches.push(Launch { after, ..of_several((name, k), steps, 0) });
                     made_by.push(steps.to_vec());
+                    stats(k, name, i);
+                } else {
+                    let one = |i: usize, n: usize, round: u32| {
+                        let (k, step) = (&code((g, i))[n], &graph.steps[i]);
+                        let name = symbol(&groups[group_of[g][i]].name, n);
+                        let of = (g, i, n, round);
+                        Launch {
+                            kernel: name,
+                            step: step.name.clone(),
+                            grid: kernels::grid(graph, step).unwrap_or(k.grid),
+                            block: k.workgroup_size,
+                            sharing: k.sharing,
+                            chain: Vec::new(),
+                            beside: Vec::new(),
+                            args: k.args.iter().map(|a| address(*a, graph, step, of, &memory[g], &blobs)).collect(),
+                            indices: indices(&k.args, graph, step),
+                            copies: in_place::copies(graph, &[i], n),
+                            flops: k.flops,
+                            after: Vec::new(),
+                            live_bytes,
+                        }
+                    };
+                    let mut push = |k: &KernelCode, launch: Launch, steps: &[usize]| {
+                        stats(k, &launch.kernel, steps[0]);
+                        let last = launches.len() as u32;
+                        launches.push(Launch { after: std::mem::replace(&mut after, vec![last]), ..launch });
+                        made_by.push(steps.to_vec());
+                    };
+                    if let &[i] = steps {
+                        for (n, round) in launch_order(code((g, i))) {
+                            push(&code((g, i))[n], one(i, n, round), &[i]);
+                        }
+                    }
+                    for n in 0..if steps.len() > 1 { levels(steps, |i| code((g, i))) } else { 0 } {
+                        let (parts, some) = parts_of(graph, steps, n, &group_of[g], |i| code((g, i)));
+                        match abreast.code(&parts) {
+                            Some((name, k)) => {
+                                let launch = of_several((name, k), &some, n);
+                                let copies = in_place::copies(graph, &some, n);
+                                push(k, Launch { copies, beside: launch.chain, chain: Vec::new(), ..launch }, &some);
+                            }
+                            None => some.iter().for_each(|i| push(&code((g, *i))[n], one(*i, n, 0), &[*i])),
+                        }
+                    }
                 }
                 if let Some(last) = (launches.len() as u32).checked_sub(1) {
                     all().flat_map(Step::written).for_each(|t| writers.entry(t).or_default().push(last));
-                }
-            }
-            let mut kernels = Vec::new();
-            for ((group, sets), (first, count)) in launched {
-                let name = together::named(&groups[group].name, sets);
-                for (n, k) in together.code(group, sets).unwrap_or(&compiled[group].0).iter().enumerate() {
-                    kernels.push(k.stats(symbol(&name, n), graph.steps[first].name.clone(), count));
-                }
-            }
-            for (of_steps, (first, count)) in launched_chains {
-                if let Some((name, k)) = chains.code(&of_steps) {
-                    kernels.push(k.stats(name.to_string(), graph.steps[first].name.clone(), count));
                 }
             }
             Plan {
@@ -332,6 +355,7 @@ impl Compiler {
                 counter_bytes: (0..graph.steps.len())
                     .flat_map(|i| code((g, i)).iter())
                     .chain(chains.codes.values().flat_map(|(_, codes, _)| codes.iter()))
+                    .chain(abreast.codes.values().flat_map(|(_, codes)| codes.iter().flat_map(|c| c.iter())))
                     .map(|k| k.counters as u64)
                     .max()
                     .unwrap_or(0),
@@ -348,13 +372,12 @@ impl Compiler {
         let plans: Vec<Plan> = plans.collect();
         let launched: BTreeSet<&str> = plans.iter().flat_map(|p| &p.launches).map(|l| &*l.kernel).collect();
         let singly = groups.iter().zip(&compiled).map(|(g, (codes, _))| (g.name.clone(), codes));
-        let several =
-            together.codes.iter().map(|((g, sets), (codes, _))| (together::named(&groups[*g].name, *sets), codes));
+        let several = abreast.codes.values().filter_map(|(name, codes)| Some((name.clone(), codes.as_ref()?)));
         let chained = chains.codes.values().map(|(name, codes, _)| (name.clone(), codes));
-        let used = singly.chain(several).chain(chained).filter(|(name, _)| launched.contains(&**name));
-        let kernels = used.flat_map(|(name, codes)| {
-            codes.iter().enumerate().map(move |(n, k)| k.object(self.target, &symbol(&name, n)))
-        });
+        let used = singly.chain(several).chain(chained);
+        let kernels = used.flat_map(|(name, codes)| codes.iter().enumerate().map(move |(n, k)| (symbol(&name, n), k)));
+        let kernels =
+            kernels.filter(|(name, _)| launched.contains(&**name)).map(|(name, k)| k.object(self.target, &name));
         let kernels = kernels.collect();
         let mut sources = blobs.sources;
         for (graph, memory) in graphs.iter().zip(&memory) {
@@ -368,51 +391,64 @@ impl Compiler {
         let mut notes: Vec<graph::Note> = graphs.iter().flat_map(|g| g.notes.iter().cloned()).collect();
         notes.dedup();
         let chained = chains.codes.into_values().map(|(_, code, ir)| (code, ir));
-        let several = together.codes.into_values().chain(chained);
-        let ir = compiled.into_iter().chain(several).flat_map(|(_, ir)| ir).collect();
+        let ir = compiled.into_iter().chain(chained).flat_map(|(_, ir)| ir).collect();
         let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes)?;
         // The last word: an independent proof over the bytes, wherever the kernels came from.
         timed!("verify", verify::admit(compiled.code()))?;
         Ok(compiled)
     }
 
-    /// Steps that one launch computes, and the kernels of these.
-    fn compile_together<'a>(
+    /// The steps of a graph that share launches: lists of those that are computed one behind the other, and those that are side by side.
+    fn share_launches<'a>(
         &self,
-        graphs: &[FusedGraph],
-        groups: &[Group],
+        graph: &FusedGraph,
+        group: &[usize],
+        code_of: impl Fn(usize) -> &'a StepCode,
+    ) -> (Vec<Vec<usize>>, beside::Found) {
+        let able = |i: usize| kernels::chains(graph, &graph.steps[i], self.target, &self.options.tuning);
+        let chains = find_chains(graph, group, |i| code_of(group[i]), able);
+        let chained: FxHashSet<usize> = chains.iter().flatten().copied().collect();
+        let found = find_beside(graph, group, |i| code_of(group[i]), |i| chained.contains(&i), self.target);
+        (chains, found)
+    }
+
+    /// Steps that are launched side by side, and the kernels of these.
+    fn link_beside<'a>(
+        &self,
+        graphs: &[Cow<FusedGraph>],
+        groups: &'a [Group],
         group_of: &[Vec<usize>],
-        code: impl Fn((usize, usize)) -> &'a StepCode,
-    ) -> Result<Together, Error> {
-        let mut out = Together::default();
-        for (g, graph) in graphs.iter().enumerate() {
-            for steps in timed!("find_together", find_together(graph, &group_of[g], |i| code((g, i)))) {
-                let (group, sets) = (group_of[g][steps[0]], steps.len());
-                if let Entry::Vacant(free) = out.codes.entry((group, sets)) {
-                    free.insert(self.compile_group(graphs, &groups[group], sets)?);
+        code_of: impl Fn(usize) -> &'a StepCode,
+        lists: Vec<Vec<Vec<usize>>>,
+    ) -> Abreast {
+        let mut out = Abreast::default();
+        for (g, lists) in lists.into_iter().enumerate() {
+            let (graph, group) = (&graphs[g], &group_of[g]);
+            for steps in lists.into_iter().map(Arc::new) {
+                for n in 0..levels(&steps, |i| code_of(group[i])) {
+                    let (parts, some) = parts_of(graph, &steps, n, group, |i| code_of(group[i]));
+                    if some.len() > 1 {
+                        timed!("link", out.link(self.target, parts, |g| &groups[g].name, &code_of));
+                    }
                 }
-                if out.code(group, sets).is_some() {
-                    let steps = Arc::new(steps);
-                    steps.iter().for_each(|i| _ = out.of.insert((g, *i), steps.clone()));
-                }
+                steps.iter().for_each(|i| _ = out.of.insert((g, *i), steps.clone()));
             }
         }
-        Ok(out)
+        out
     }
 
     /// Steps that one launch computes one behind the other, and the kernels of these.
-    fn compile_chains<'a>(
+    fn compile_chains(
         &self,
-        graphs: &[FusedGraph],
+        graphs: &[Cow<FusedGraph>],
         groups: &[Group],
         group_of: &[Vec<usize>],
-        code: impl Fn((usize, usize)) -> &'a StepCode,
+        lists: Vec<Vec<Vec<usize>>>,
     ) -> Result<Chains, Error> {
         let (mut out, tuning) = (Chains::default(), &self.options.tuning);
         let mut rounds: BTreeMap<Vec<usize>, StepCode> = BTreeMap::new();
-        for (g, graph) in graphs.iter().enumerate() {
-            let able = |i: usize| kernels::chains(graph, &graph.steps[i], self.target, tuning);
-            for steps in timed!("find_chains", find_chains(graph, &group_of[g], |i| code((g, i)), able)) {
+        for ((g, graph), lists) in graphs.iter().enumerate().zip(lists) {
+            for steps in lists {
                 let of_steps: Vec<usize> = steps.iter().map(|i| group_of[g][*i]).collect();
                 let name = format!("chain_{}", out.codes.len());
                 if !out.codes.contains_key(&of_steps) {
@@ -441,20 +477,12 @@ impl Compiler {
         Ok(out)
     }
 
-    /// The kernels of a group of equal steps, of so many at once, from the cache or made.
-    fn compile_group(
-        &self,
-        graphs: &[FusedGraph],
-        group: &Group,
-        sets: usize,
-    ) -> Result<(StepCode, Vec<KernelIr>), Error> {
+    /// The kernels of a group of equal steps, from the cache or made.
+    fn compile_group(&self, graphs: &[FusedGraph], group: &Group) -> Result<(StepCode, Vec<KernelIr>), Error> {
         let (graph, step) = group.steps[0];
         let (graph, step) = (&graphs[graph], &graphs[graph].steps[step]);
-        let name = together::named(&group.name, sets);
-        let tuning = &self.options.tuning;
-        let make = |keep_ir| compile_step(graph, step, self.target, tuning, (&name, sets as u32), keep_ir);
-        let own = if sets > 1 { &format!("{} x{sets}", group.key) } else { &group.key };
-        self.kernels(own, make)
+        let make = |keep_ir| compile_step(graph, step, self.target, &self.options.tuning, &group.name, keep_ir);
+        self.kernels(&group.key, make)
     }
 
     /// Kernels from the cache by what they are known as, or made.
@@ -520,7 +548,7 @@ struct Blobs {
 }
 
 fn blobs<'a>(
-    graphs: &[FusedGraph],
+    graphs: &[Cow<FusedGraph>],
     group_of: &[Vec<usize>],
     code: impl Fn((usize, usize)) -> &'a StepCode,
     region: &mut WeightsRegion,
@@ -554,19 +582,38 @@ fn blobs<'a>(
 
 /// Decides where the tensors of a graph lie.
 fn place<'a>(
-    graphs: &[FusedGraph],
+    graph: &FusedGraph,
     g: usize,
     code: impl Fn((usize, usize)) -> &'a StepCode,
+    abreast: &Abreast,
     region: &mut WeightsRegion,
 ) -> MemoryPlan {
     let mut read = BTreeSet::new();
-    for (i, step) in graphs[g].steps.iter().enumerate() {
+    for (i, step) in graph.steps.iter().enumerate() {
         for arg in code((g, i)).iter().flat_map(|k| &k.args) {
             read.extend(tensor_of(*arg, step));
         }
     }
     let workspace = |i: usize| code((g, i)).iter().map(|k| k.workspace).max().unwrap_or(0);
-    plan::plan(&graphs[g], |id| read.contains(&id), workspace, region)
+    let beside = |i: usize| match abreast.of.get(&(g, i)).map(|steps| &steps[..]) {
+        Some([first, .., last]) => (*first, *last),
+        _ => (i, i),
+    };
+    plan::plan_beside(graph, |id| read.contains(&id), workspace, beside, region)
+}
+
+/// Puts the steps of a graph into another order, with the groups that they belong to, and the places of those of chains.
+fn put_in_order(graph: &mut Cow<FusedGraph>, group: &mut [usize], chains: &mut [Vec<usize>], order: &[usize]) {
+    if order.iter().enumerate().all(|(i, from)| i == *from) {
+        return;
+    }
+    let steps = order.iter().map(|i| graph.steps[*i].clone()).collect();
+    graph.to_mut().steps = steps;
+    let groups: Vec<usize> = order.iter().map(|i| group[*i]).collect();
+    group.copy_from_slice(&groups);
+    let mut places = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(to, from)| places[*from] = to);
+    chains.iter_mut().flatten().for_each(|i| *i = places[*i]);
 }
 
 /// Where tensors lie of which several steps write a part each, and their bytes.

@@ -109,14 +109,8 @@ struct Life {
     offset: usize,
 }
 
-/// Places all tensors. Of the constants those for which `reads` holds are placed, in `weights`. Step `i` has `workspace(i)` bytes of
-/// its own while it runs.
-pub fn plan(
-    graph: &FusedGraph,
-    reads: impl Fn(TensorId) -> bool,
-    workspace: impl Fn(usize) -> usize,
-    weights: &mut WeightsRegion,
-) -> MemoryPlan {
+/// First and last step that touches each tensor.
+fn lives(graph: &FusedGraph) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; graph.tensors.len()];
     for (i, step) in graph.steps.iter().enumerate() {
         let mut touch = |t: TensorId| {
@@ -129,6 +123,70 @@ pub fn plan(
             a.indirect.iter().for_each(|x| touch(x.index));
         }
     }
+    lives
+}
+
+/// How much of intermediate tensors lives at each step, for those who put steps earlier.
+pub struct Lives {
+    live: Vec<usize>,
+    /// Bytes of the tensors that a step is the first to touch, and of its own memory.
+    begins: Vec<usize>,
+    own: Vec<usize>,
+}
+
+impl Lives {
+    /// Of a graph's steps, of which step `i` has `workspace(i)` bytes of its own while it runs.
+    pub fn of(graph: &FusedGraph, workspace: impl Fn(usize) -> usize) -> Lives {
+        let steps = graph.steps.len();
+        let own: Vec<usize> = (0..steps).map(workspace).collect();
+        let (mut live, mut begins) = (own.clone(), vec![0; steps]);
+        for (t, life) in graph.tensors.iter().zip(lives(graph)) {
+            if let (Role::Intermediate, Some((first, last))) = (&t.role, life) {
+                begins[first] += align(t.bytes().max(1));
+                live[first..=last].iter_mut().for_each(|bytes| *bytes += align(t.bytes().max(1)));
+            }
+        }
+        Lives { live, begins, own }
+    }
+
+    /// Bytes at the peak.
+    pub fn most(&self) -> usize {
+        self.live.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Puts a step beside an earlier one if no more than so many bytes are alive then.
+    pub fn begin_earlier(&mut self, step: usize, beside: usize, limit: usize) -> bool {
+        let (begins, own) = (self.begins[step], self.own[step]);
+        let between = &mut self.live[beside..step];
+        if between.iter().any(|bytes| bytes + begins > limit) || between[0] + begins + own > limit {
+            return false;
+        }
+        between.iter_mut().for_each(|bytes| *bytes += begins);
+        between[0] += own;
+        true
+    }
+}
+
+/// Places all tensors. Of the constants those for which `reads` holds are placed, in `weights`. Step `i` has `workspace(i)` bytes of
+/// its own while it runs.
+pub fn plan(
+    graph: &FusedGraph,
+    reads: impl Fn(TensorId) -> bool,
+    workspace: impl Fn(usize) -> usize,
+    weights: &mut WeightsRegion,
+) -> MemoryPlan {
+    plan_beside(graph, reads, workspace, |i| (i, i), weights)
+}
+
+/// The same where steps run at once: `beside` tells the first and the last of those that do so with a step.
+pub fn plan_beside(
+    graph: &FusedGraph,
+    reads: impl Fn(TensorId) -> bool,
+    workspace: impl Fn(usize) -> usize,
+    beside: impl Fn(usize) -> (usize, usize),
+    weights: &mut WeightsRegion,
+) -> MemoryPlan {
+    let lives = lives(graph);
     let mut plan = MemoryPlan { places: Vec::with_capacity(graph.tensors.len()), ..MemoryPlan::default() };
     let mut list = Vec::new();
     for (i, t) in graph.tensors.iter().enumerate() {
@@ -140,7 +198,7 @@ pub fn plan(
             Role::Constant(_) => Place::Nowhere,
             Role::Intermediate => {
                 plan.sum_bytes += size;
-                let (first, last) = lives[i].unwrap_or((0, 0));
+                let (first, last) = lives[i].map_or((0, 0), |(first, last)| (beside(first).0, beside(last).1));
                 list.push(Life { tensor: i, size, first, last, offset: 0 });
                 Place::Arena(0)
             }
@@ -152,8 +210,8 @@ pub fn plan(
     list.extend((0..graph.steps.len()).filter(|i| workspace(*i) > 0).map(|i| Life {
         tensor: tensors + i,
         size: align(workspace(i)),
-        first: i,
-        last: i,
+        first: beside(i).0,
+        last: beside(i).1,
         offset: 0,
     }));
     for life in &list {

@@ -16,11 +16,11 @@ pub mod liveness;
 mod loops;
 mod matrix;
 mod note;
-mod sets;
 mod space;
 mod text;
 mod verify;
 
+pub use abi::first_workgroup_id;
 pub use builder::{Buffer, Builder, OpenLoop};
 pub use chain::InChain;
 pub use constraint::{Constraint, Group};

@@ -136,6 +136,9 @@ pub struct Launch {
     /// The steps that it computes one behind the other, where these are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<Linked>,
+    /// The steps that it computes side by side, where these are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Linked>,
     /// Kernel arguments: 64-bit addresses.
     pub args: Vec<Address>,
     /// Those of them that hold indices.
@@ -154,7 +157,8 @@ pub struct Launch {
     pub live_bytes: u64,
 }
 
-/// A step of several that a launch computes one behind the other: workgroups of each wait for all of the one before, and follow them.
+/// A step of several that a launch computes. Its workgroups follow those of the one before; where steps are computed one behind the other they wait for all of
+/// these.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Linked {
     /// Source operators.

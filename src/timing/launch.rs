@@ -173,7 +173,7 @@ pub fn recorded(
     recorded_part(device, kernel, (grid, None), block, args, options, loops)
 }
 
-/// The same of some workgroups of a launch, which wait for all of those before them, as if they were all: so many of them along each axis. What comes before them
+/// The same of some workgroups of a launch, as if they were all: so many of them along each axis. Where they wait for all of those before them, what comes before them
 /// is over when they begin, and instead of a launch's cost there is that of a store's way to where they see it ([`Modelled::behind`]).
 pub fn recorded_part(
     device: &EmuDevice,
@@ -272,8 +272,8 @@ pub fn recorded_part(
         starts,
         moved,
         meetings: meetings.into(),
-        linked: part.is_some(),
-        behind: part.is_some_and(|(p, _)| p.first > 0),
+        linked: part.is_some_and(|(p, _)| !p.beside),
+        behind: part.is_some_and(|(p, _)| p.first > 0 && !p.beside),
         approximations,
     })
 }
@@ -430,6 +430,17 @@ impl Recorded {
         })
     }
 
+    /// Workgroups that the device has at once, on how many compute units; each of these may be several that share workgroups.
+    pub(crate) fn room(&self) -> (u64, u64, u64) {
+        let cus = (self.chip.cus as u64 / self.shared_cus).max(1);
+        (u64::from(self.occupancy.workgroups), cus, self.shared_cus)
+    }
+
+    /// Instructions that its traces name.
+    pub(crate) fn instrs(&self) -> &[Instr] {
+        &self.instrs
+    }
+
     /// What it touches of the memory that begins at each of its arguments (of 64 bits each), where this is an address.
     pub fn operands(&self) -> &[Operand] {
         &self.moved.operands
@@ -467,23 +478,34 @@ impl Recorded {
         modelled.moving(&self.chip, traffic);
     }
 
+    /// A workgroup's waves as the first ones find operands at these levels.
+    pub(crate) fn placed(&self, levels: &[Level]) -> Vec<Trace> {
+        self.placed_in(levels, true)
+    }
+
+    fn placed_in(&self, levels: &[Level], first_round: bool) -> Vec<Trace> {
+        let Recorded { chip, instrs, groups, moved, starts, .. } = self;
+        let served = Served { levels, starts, footprint: moved.traffic.footprint };
+        let placed = memory::place(chip, instrs, &groups[0].waves, &served, first_round);
+        if self.meetings.is_empty() && !self.behind { folded(instrs, placed) } else { placed }
+    }
+
+    /// The same of later ones, which find in caches what those before them have loaded.
+    pub(crate) fn placed_later(&self, levels: &[Level]) -> Vec<Trace> {
+        let again = memory::smallest(&self.chip, self.moved.traffic.footprint);
+        let level = |n: usize| levels.get(n).copied().unwrap_or(Level::Dram);
+        let later = |(n, share): (usize, &f64)| if *share > 0.5 { level(n).min(again) } else { level(n) };
+        let levels: Vec<Level> = self.moved.before.iter().enumerate().map(later).collect();
+        self.placed_in(&levels, false)
+    }
+
     /// Joins the layers: waits as long as operands at these levels let it, and all traffic.
     pub fn simulated(&self, levels: &[Level]) -> Detailed {
-        let Recorded { chip, instrs, groups, moved, starts, occupancy, .. } = self;
+        let Recorded { chip, instrs, groups, moved, occupancy, .. } = self;
         let (grid, shared_cus, traffic) = (self.grid, self.shared_cus, moved.traffic);
         let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
         let cus = (chip.cus as u64 / shared_cus).max(1);
         let resident = resident(chip, grid, *occupancy, shared_cus);
-        // Later workgroups find in caches what those before them have loaded.
-        let again = memory::smallest(chip, traffic.footprint);
-        let level = |n: usize| levels.get(n).copied().unwrap_or(Level::Dram);
-        let later = |(n, share): (usize, &f64)| if *share > 0.5 { level(n).min(again) } else { level(n) };
-        let later_levels: Vec<Level> = moved.before.iter().enumerate().map(later).collect();
-        let placed = |levels: &[Level], first_round: bool| {
-            let served = Served { levels, starts, footprint: traffic.footprint };
-            let placed = memory::place(chip, instrs, &groups[0].waves, &served, first_round);
-            if self.meetings.is_empty() && !self.behind { folded(instrs, placed) } else { placed }
-        };
         let at_once = cus * resident;
         // As many workgroups like the first one as execute what these do.
         let work = worth(groups);
@@ -492,8 +514,8 @@ impl Recorded {
         let rounds = counted / at_once;
         let rest = counted - rounds * at_once;
         let more = rounds > 1 || rounds == 1 && rest > 0;
-        let first = placed(levels, true);
-        let later = if more { placed(&later_levels, false) } else { Vec::new() };
+        let first = self.placed(levels);
+        let later = if more { self.placed_later(levels) } else { Vec::new() };
         let resident_of = |n: u64, queued: u64| Resident {
             instrs,
             groups: (0..n).map(|_| &first[..]).collect(),

@@ -10,6 +10,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod beside;
 mod chained;
 pub mod chip;
 pub mod conv;
@@ -39,6 +40,7 @@ pub mod validate;
 pub mod waiting;
 pub mod wave;
 
+pub use beside::beside;
 pub use chained::chain;
 pub use chip::{Chip, Constant, Evidence};
 pub use launch::{ModelError, Recorded, model, recorded, recorded_part};

@@ -79,8 +79,25 @@ impl Parts {
         self.l2.max(self.fabric).max(self.dram)
     }
 
+    /// Those of steps side by side, of which compute units take so long. Levels of memory move what all need.
+    pub(crate) fn beside(all: &[Parts], compute: f64) -> Parts {
+        let sum = |of: fn(&Parts) -> f64| all.iter().map(of).sum();
+        let most = |of: fn(&Parts) -> f64| all.iter().map(of).fold(0.0, f64::max);
+        Parts {
+            compute: compute.max(most(|p| p.compute)),
+            tail: most(|p| p.tail),
+            dispatch: sum(|p| p.dispatch),
+            l2: sum(|p| p.l2),
+            fabric: sum(|p| p.fabric),
+            dram: sum(|p| p.dram),
+            adding: most(|p| p.adding),
+            waiting: most(|p| p.waiting),
+            used: sum(|p| p.used).min(1.0),
+        }
+    }
+
     /// Clocks of all together without a launch's cost. The first data is a latency away.
-    fn body(&self, chip: &Chip) -> f64 {
+    pub(crate) fn body(&self, chip: &Chip) -> f64 {
         let moved = self.moved();
         self.compute.max(self.dispatch).max(if moved > 0.0 { moved + chip.dram } else { 0.0 })
             + self.waiting
@@ -150,6 +167,19 @@ impl Modelled {
         self.settle(chip);
     }
 
+    /// It takes so long beside others, of which the first one has the launch.
+    pub(crate) fn shares(&mut self, chip: &Chip, first: bool, clocks: f64) {
+        self.behind = !first;
+        self.adds(chip, clocks);
+    }
+
+    /// Adds the times of another step of its launch.
+    pub fn append(&mut self, other: &Modelled) {
+        self.clocks += other.clocks;
+        self.clocks_with_launch += other.clocks_with_launch;
+        self.microseconds += other.microseconds;
+    }
+
     /// Adds clocks behind everything else.
     pub fn extend(&mut self, chip: &Chip, clocks: f64) {
         self.parts.adding += clocks.max(0.0);
@@ -168,9 +198,9 @@ impl Modelled {
         let body = self.added.unwrap_or_else(|| self.parts.body(chip));
         // What was added has waited.
         let launch = match self.added {
+            _ if !self.behind => chip.launch_us * chip.boost_mhz,
             Some(_) => 0.0,
-            None if self.behind => waiting::seen(chip),
-            None => chip.launch_us * chip.boost_mhz,
+            None => waiting::seen(chip),
         };
         let Parts { compute, tail, dispatch, l2, fabric, dram, used, .. } = self.parts;
         let busy = self.busy;

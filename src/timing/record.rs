@@ -226,6 +226,8 @@ pub struct Part {
     pub first: u32,
     /// How many there are in x, y, z.
     pub grid: [u32; 3],
+    /// Others of the launch run beside them; else they wait for those before them.
+    pub beside: bool,
 }
 
 impl Part {

@@ -5,6 +5,7 @@ mod support;
 
 mod alike;
 mod allowed;
+mod beside;
 mod bytes;
 mod caches;
 mod chained;

@@ -46,14 +46,19 @@ pub struct Usage {
 impl Usage {
     /// What a workgroup of the function asks of a compute unit.
     pub fn resources(&self, f: &Function) -> Resources {
+        self.resources_of(f.target, f.workgroup_size, f.lds_bytes)
+    }
+
+    /// What a workgroup of so many workitems asks of a compute unit, with so many bytes of LDS.
+    pub fn resources_of(&self, target: Target, workgroup_size: u32, lds_bytes: u32) -> Resources {
         Resources {
-            wave_size: f.target.info().wave_size,
-            workgroup_size: f.workgroup_size,
+            wave_size: target.info().wave_size,
+            workgroup_size,
             vgprs: self.vgprs,
             agprs: self.agprs,
             // VCC, and what the descriptor reserves beside it.
             sgprs: self.sgprs + 6,
-            lds_bytes: f.lds_bytes,
+            lds_bytes,
             wgp_mode: false,
         }
     }

@@ -1,0 +1,314 @@
+//! Steps that need not wait for each other, side by side in one launch ([`linked`]): the phases of a transposed convolution, the parts of a Concat or
+//! a Split, branches of a network.
+//!
+//! Steps are gone through in order. To each come those behind it that are ready when it is: none reads what another one of them, or a step between, writes, or writes
+//! what that reads, and no two write the same elements. A launch gives them workgroups where registers and LDS suffice for the most demanding
+//! kernel, so a step joins others only where none of them has fewer workgroups at once than it can make use of. What is gained is a launch for each, and that
+//! few workgroups of one run beside those of others.
+//!
+//! Steps are brought together by putting the later one earlier, so that what it gives lives longer: the memory that all needs grows by little. Memory is planned as if a
+//! launch's steps took as long as all of it: nothing that one of them touches shares its place with what another does.
+//!
+//! Workgroups that take long begin first.
+
+use super::cache::StepCode;
+use super::kernel::KernelCode;
+use super::link::{Beside, MOST_BYTES, MOST_CODE, PROLOGUE, can_be_linked, linked};
+use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
+use crate::graph::plan::Lives;
+use crate::graph::view::View;
+use crate::kernels;
+use barewave_isa::{Resources, Target};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Steps behind one that are looked at, and of these steps that stay behind.
+const MOST_STEPS: usize = 128;
+const MOST_PASSED: usize = 16;
+
+/// The memory of intermediate tensors may grow by this share of it, or by so many bytes, which no device lacks.
+const MORE_MEMORY: usize = 16;
+const MORE_BYTES: usize = 32 << 20;
+
+/// Rounds of workgroups over the device, at most: finding out whose they are takes each of them a little.
+const MOST_ROUNDS: u64 = 16;
+
+/// What of a step's kernels is run: the group of the step, the number of the kernel, its workgroups, and for how many steps in a row.
+pub(super) type Part = (usize, usize, [u32; 3], u32);
+
+/// What is launched side by side.
+#[derive(Default)]
+pub(super) struct Abreast {
+    /// Of a graph's step all those of its launch.
+    pub of: FxHashMap<(usize, usize), Arc<Vec<usize>>>,
+    /// Kernels and what they are called; none where the parts cannot be one.
+    pub codes: BTreeMap<Vec<Part>, (String, Option<Arc<Vec<KernelCode>>>)>,
+}
+
+impl Abreast {
+    /// The name and the kernel of some parts.
+    pub fn code(&self, parts: &[Part]) -> Option<(&str, &KernelCode)> {
+        let (name, code) = self.codes.get(parts)?;
+        Some((name, code.as_ref()?.first()?))
+    }
+
+    /// Makes the kernel of some parts. `names` are those of groups.
+    pub fn link<'a>(
+        &mut self,
+        target: Target,
+        parts: Vec<Part>,
+        name: impl Fn(usize) -> &'a str,
+        code: impl Fn(usize) -> &'a StepCode,
+    ) {
+        let number = self.codes.len();
+        self.codes.entry(parts).or_insert_with_key(|parts| {
+            let beside: Vec<Beside> = parts
+                .iter()
+                .map(|(g, n, grid, sets)| Beside { code: &code(*g)[*n], grid: *grid, sets: *sets })
+                .collect();
+            let name = match parts[..] {
+                [(group, n, _, sets)] => format!("{}_x{sets}", super::kernel::symbol(name(group), n)),
+                _ => format!("beside_{number}"),
+            };
+            (name, linked(target, &beside).map(|k| Arc::new(vec![k])))
+        });
+    }
+}
+
+/// What steps are called.
+pub(super) fn described<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
+    let first = names.next().unwrap_or_default();
+    match names.filter(|name| *name != first).count() {
+        0 => first.to_string(),
+        others => format!("{first} and {others} others"),
+    }
+}
+
+/// How many launches some steps have one behind the other: as many as the one with most kernels.
+pub(super) fn levels<'a>(steps: &[usize], code: impl Fn(usize) -> &'a StepCode) -> usize {
+    steps.iter().map(|i| code(*i).len()).max().unwrap_or(0)
+}
+
+/// The parts of a launch of the `n`th kernels of some steps, those that are equal as one; and the steps that have such kernels.
+pub(super) fn parts_of<'a>(
+    graph: &FusedGraph,
+    steps: &[usize],
+    n: usize,
+    group: &[usize],
+    code: impl Fn(usize) -> &'a StepCode,
+) -> (Vec<Part>, Vec<usize>) {
+    let steps: Vec<usize> = steps.iter().copied().filter(|i| code(*i).len() > n).collect();
+    let mut parts: Vec<Part> = Vec::new();
+    for i in &steps {
+        let grid = kernels::grid(graph, &graph.steps[*i]).unwrap_or(code(*i)[n].grid);
+        match parts.last_mut() {
+            Some((g, _, of, sets)) if (*g, *of) == (group[*i], grid) => *sets += 1,
+            _ => parts.push((group[*i], n, grid, 1)),
+        }
+    }
+    (parts, steps)
+}
+
+/// Steps that are launched side by side.
+pub(super) struct Found {
+    /// Numbers of all steps in a new order, in which those of a launch follow each other.
+    pub order: Vec<usize>,
+    /// Places in that order, by launches.
+    pub lists: Vec<Vec<usize>>,
+}
+
+/// The steps of a graph that are launched side by side. `code` are the kernels of a step, `group` tells steps that share them, those of which `fixed`
+/// holds are launched otherwise.
+pub(super) fn find_beside<'a>(
+    graph: &FusedGraph,
+    group: &[usize],
+    code: impl Fn(usize) -> &'a StepCode,
+    fixed: impl Fn(usize) -> bool,
+    target: Target,
+) -> Found {
+    let count = graph.steps.len();
+    let mut found = Found { order: Vec::with_capacity(count), lists: Vec::new() };
+    let workspace = |i: usize| code(i).iter().map(|k| k.workspace).max().unwrap_or(0);
+    let mut lives = Lives::of(graph, workspace);
+    let limit = lives.most() + (lives.most() / MORE_MEMORY).max(MORE_BYTES);
+    let kernel = |i: usize| {
+        let first = code(i).first().filter(|k| !fixed(i) && can_be_linked(target, k))?;
+        let able = code(i).iter().all(|k| k.rounds == 1);
+        able.then(|| (first, group[i], kernels::grid(graph, &graph.steps[i]).unwrap_or(first.grid)))
+    };
+    let mut done = vec![false; count];
+    for first in 0..count {
+        if done[first] {
+            continue;
+        }
+        let mut steps = vec![first];
+        if let Some((own, group, grid)) = kernel(first) {
+            let mut members = Members { target, list: Vec::new() };
+            members.list.push(members.member(own, group, grid));
+            let mut window = Window::default();
+            window.add(&graph.steps[first]);
+            let mut passed = 0;
+            for next in (first + 1..count).take(MOST_STEPS) {
+                if done[next] {
+                    continue;
+                }
+                let step = &graph.steps[next];
+                let member = kernel(next).filter(|_| window.is_free(step));
+                let member = member.map(|(k, group, grid)| members.member(k, group, grid)).filter(|m| members.pays(m));
+                window.add(step);
+                match member.filter(|_| lives.begin_earlier(next, first, limit)) {
+                    Some(member) => {
+                        members.list.push(member);
+                        steps.push(next);
+                        done[next] = true;
+                    }
+                    None if passed == MOST_PASSED => break,
+                    None => passed += 1,
+                }
+            }
+        }
+        if steps.len() > 1 {
+            let length = |i: usize| {
+                let k = &code(i)[0];
+                k.flops / k.grid.iter().map(|g| u64::from(*g)).product::<u64>().max(1)
+            };
+            steps.sort_by_key(|i| (Reverse(length(*i)), group[*i], kernels::grid(graph, &graph.steps[*i]), *i));
+            found.lists.push((found.order.len()..found.order.len() + steps.len()).collect());
+        }
+        found.order.extend(steps);
+    }
+    found
+}
+
+/// A kernel that may be launched beside others.
+struct Member<'a> {
+    code: &'a KernelCode,
+    group: usize,
+    workgroups: u64,
+    /// Those that a compute unit has at once.
+    at_once: u64,
+}
+
+/// Kernels that are launched side by side.
+struct Members<'a> {
+    target: Target,
+    list: Vec<Member<'a>>,
+}
+
+impl<'a> Members<'a> {
+    fn member(&self, code: &'a KernelCode, group: usize, grid: [u32; 3]) -> Member<'a> {
+        let at_once = u64::from(self.target.occupancy(&code.resources(self.target)).workgroups);
+        Member { code, group, workgroups: grid.iter().map(|g| u64::from(*g)).product(), at_once }
+    }
+
+    /// One more is worth it: a launch is saved, and all have as many workgroups at once as before, or as they have.
+    fn pays(&self, next: &Member) -> bool {
+        let all = || self.list.iter().chain([next]);
+        let bytes: usize = all().map(|m| m.code.kernarg_bytes as usize).sum();
+        let first = |(n, m): (usize, &Member)| {
+            let known = self.list[..n.min(self.list.len())].iter().any(|k| k.group == m.group);
+            if known { 0 } else { m.code.code.len() + PROLOGUE }
+        };
+        let code: usize = all().enumerate().map(first).sum();
+        if bytes > MOST_BYTES || code > MOST_CODE {
+            return false;
+        }
+        let resources = most_of(all().map(|m| m.code.resources(self.target)));
+        let together = resources.map_or(0, |r| u64::from(self.target.occupancy(&r).workgroups));
+        let device = together * self.target.info().cus as u64;
+        let total: u64 = all().map(|m| m.workgroups).sum();
+        total <= MOST_ROUNDS * device && all().all(|m| m.at_once <= together || m.workgroups <= device)
+    }
+}
+
+/// What satisfies each of some kernels.
+fn most_of(all: impl Iterator<Item = Resources>) -> Option<Resources> {
+    all.reduce(|a, b| Resources {
+        workgroup_size: a.workgroup_size.max(b.workgroup_size),
+        vgprs: a.vgprs.max(b.vgprs),
+        agprs: a.agprs.max(b.agprs),
+        sgprs: a.sgprs.max(b.sgprs),
+        lds_bytes: a.lds_bytes.max(b.lds_bytes),
+        ..a
+    })
+}
+
+/// Steps that others are compared with: what they read, and what they write.
+#[derive(Default)]
+struct Window<'a> {
+    reads: FxHashSet<TensorId>,
+    /// With the view of those that are written element by element.
+    writes: FxHashMap<TensorId, Vec<Option<&'a View>>>,
+}
+
+fn reads(step: &Step) -> impl Iterator<Item = TensorId> {
+    step.inputs.iter().flat_map(|a| a.indirect.iter().map(|t| t.index).chain([a.tensor]))
+}
+
+/// What a step writes, and where: nothing where that is not known.
+fn writes(step: &Step) -> impl Iterator<Item = (TensorId, Option<&View>)> {
+    let known = step.output.is_plain() && !matches!(step.kind, StepKind::Scatter(_));
+    let view = move |t: TensorId| (known && t == step.output.tensor).then_some(&step.output.view);
+    step.written().map(move |t| (t, view(t)))
+}
+
+impl<'a> Window<'a> {
+    fn add(&mut self, step: &'a Step) {
+        self.reads.extend(reads(step));
+        writes(step).for_each(|(t, view)| self.writes.entry(t).or_default().push(view));
+    }
+
+    /// A step may be computed before all of them, behind them, or at once.
+    fn is_free(&self, step: &Step) -> bool {
+        let apart = |(t, view): (TensorId, Option<&View>)| {
+            let others = self.writes.get(&t).map_or(&[][..], |w| w);
+            !self.reads.contains(&t)
+                && others.iter().all(|other| matches!((other, view), (Some(a), Some(b)) if are_apart(a, b)))
+        };
+        reads(step).all(|t| !self.writes.contains_key(&t)) && writes(step).all(apart)
+    }
+}
+
+/// True for views of one tensor that have no element in common, for one that can be told.
+fn are_apart(a: &View, b: &View) -> bool {
+    let (Some(x), Some(y)) = (a.extent(), b.extent()) else { return true };
+    if x.1 < y.0 || y.1 < x.0 {
+        return true;
+    }
+    // Parts of the same lines: what lies in these is apart.
+    let longest = |v: &View| (0..v.rank()).filter(|d| v.dims[*d] > 1).max_by_key(|d| v.strides[*d]);
+    let (Some(d), Some(e)) = (longest(a), longest(b)) else { return false };
+    let stride = a.strides[d];
+    if stride != b.strides[e] || stride <= 0 {
+        return false;
+    }
+    let within = |v: &View, d: usize| {
+        let mut line = v.clone();
+        line.dims[d] = 1;
+        line.offset %= stride;
+        line.extent().filter(|(first, last)| *first >= 0 && *last < stride).map(|_| line)
+    };
+    match (within(a, d), within(b, e)) {
+        (Some(a), Some(b)) => are_apart(&a, &b),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_lines_are_apart() {
+        let whole = View::dense(&[4, 6, 5]);
+        let part = |d: usize, first: usize, n: usize| whole.sliced(d, first, 1, n);
+        for d in 0..3 {
+            assert!(are_apart(&part(d, 0, 2), &part(d, 2, 2)) && !are_apart(&part(d, 0, 2), &part(d, 1, 2)));
+            assert!(!are_apart(&whole, &part(d, 1, 1)) && !are_apart(&part(d, 3, 1), &whole));
+        }
+        assert!(are_apart(&part(1, 0, 2).sliced(2, 0, 1, 3), &part(2, 3, 2)));
+        assert!(!are_apart(&part(0, 1, 2), &part(1, 1, 2)));
+    }
+}

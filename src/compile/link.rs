@@ -1,0 +1,391 @@
+//! Machine code of several kernels as that of one, which runs their workgroups side by side: those of the first, then those of the next, and so on.
+//!
+//! ```text
+//! number = workgroup id x
+//! if number >= first of the last part: go there
+//! ...
+//! part:
+//!     number -= its first one
+//!     set = number / workgroups of a set; arguments += set * bytes of a set
+//!     ids = number of the set's workgroup in its grid
+//!     if wave >= waves of the kernel: end
+//!     the kernel's code, as it is
+//! ```
+//! A kernel finds its arguments and workgroup ids in the registers in which it would find them in a launch of its own. So code that was compiled once is
+//! launched alone or with others, and what waits for its turn costs no launch. Where the hardware has ids in registers that code cannot write
+//! (gfx12), instructions that read these read others instead, at the upper end of what a wave has. A part is launched for one set of arguments or for several, which
+//! follow each other. Workgroups have as many waves as the largest one needs; those that a kernel does not ask for end at once, and no barrier waits for them.
+
+use super::kernel::{KernelCode, Linked};
+use crate::kernels;
+use crate::mir::first_workgroup_id;
+use barewave_isa::{Decoder, Inst, Mode, Op, Operand, Reg, Target, encode, op};
+use std::collections::BTreeMap;
+
+/// Bytes that code begins at a multiple of: a line of the instruction cache.
+const LINE: usize = 64;
+
+/// Bytes of code at most, so that branches reach all of it, and what a prologue takes of them, with what its code is placed by.
+pub(super) const MOST_CODE: usize = 120 << 10;
+pub(super) const PROLOGUE: usize = 4 * LINE;
+
+/// Registers of a prologue: no kernel gets an argument or an id there.
+const NUMBER: u16 = 16;
+const SET: u16 = 17;
+const WHOLE: u16 = 18;
+const IDS: [u16; 3] = [19, 20, 21];
+/// SGPRs that it has.
+const SGPRS: u32 = 22;
+
+/// The SGPRs that stand for the hardware's registers of ids: x, and y below z.
+const STANDING: [u16; 2] = [104, 105];
+
+/// A kernel of several: its code, its workgroups for a set of arguments, and how many sets there are.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'a> {
+    pub code: &'a KernelCode,
+    pub grid: [u32; 3],
+    pub sets: u32,
+}
+
+impl Beside<'_> {
+    /// Workgroups of a set.
+    fn of_set(&self) -> u32 {
+        self.grid.iter().fold(1, |n: u32, g| n.saturating_mul(*g))
+    }
+
+    /// Of all.
+    pub fn workgroups(&self) -> u32 {
+        self.of_set().saturating_mul(self.sets)
+    }
+}
+
+/// What follows a prologue: the kernel's code, or a branch to where it stands already, in another part.
+enum Body {
+    Code(Vec<u8>),
+    Of(usize),
+}
+
+impl Body {
+    fn len(&self) -> usize {
+        match self {
+            Body::Code(code) => code.len(),
+            Body::Of(_) => 4,
+        }
+    }
+}
+
+/// Code that is written.
+struct Text {
+    target: Target,
+    code: Vec<u8>,
+    instructions: u32,
+}
+
+fn s(n: u16) -> Operand {
+    Operand::Regs(Reg::s(n).into())
+}
+
+fn imm(n: u32) -> Operand {
+    Operand::Imm(u64::from(n))
+}
+
+impl Text {
+    fn new(target: Target) -> Text {
+        Text { target, code: Vec::new(), instructions: 0 }
+    }
+
+    fn push(&mut self, op: Op, dsts: &[Operand], srcs: &[Operand]) -> Option<()> {
+        encode(self.target, &Inst::new(op, dsts, srcs), &mut self.code).ok()?;
+        self.instructions += 1;
+        Some(())
+    }
+
+    /// `to = a op b`.
+    fn set(&mut self, op: Op, to: u16, a: u16, b: Operand) -> Option<()> {
+        self.push(op, &[s(to)], &[s(a), b])
+    }
+
+    /// Arguments lie so many bytes further on.
+    fn move_arguments(&mut self, by: Operand) -> Option<()> {
+        self.set(op::S_ADD_U32, 0, 0, by)?;
+        self.set(op::S_ADDC_U32, 1, 1, imm(0))
+    }
+
+    /// `to = from / by`, of numbers below `end`.
+    fn divide(&mut self, to: u16, from: u16, by: u32, end: u32) -> Option<()> {
+        if by.is_power_of_two() {
+            return self.set(op::S_LSHR_B32, to, from, imm(by.trailing_zeros()));
+        }
+        if let Some((factor, shift)) = short_quotient(by, end) {
+            self.set(op::S_MUL_I32, to, from, imm(factor))?;
+            return self.set(op::S_LSHR_B32, to, to, imm(shift));
+        }
+        let (factor, shift) = kernels::magic(by);
+        self.set(op::S_MUL_HI_U32, to, from, imm(factor))?;
+        if shift > 0 { self.set(op::S_LSHR_B32, to, to, imm(shift)) } else { Some(()) }
+    }
+
+    /// `number` becomes what is left of it behind whole ones of `by`, of which there are `quotient`.
+    fn leave(&mut self, number: u16, quotient: u16, by: u32) -> Option<()> {
+        self.set(op::S_MUL_I32, WHOLE, quotient, imm(by))?;
+        self.set(op::S_SUB_U32, number, number, s(WHOLE))
+    }
+
+    /// Waves behind the first ones, of so many workitems, end.
+    fn end_others(&mut self, items: u32) -> Option<()> {
+        let first_item = Operand::Regs(Reg::v(0).into());
+        self.push(op::V_READFIRSTLANE_B32, &[s(NUMBER)], &[first_item])?;
+        self.push(op::S_CMP_LT_U32, &[], &[s(NUMBER), imm(items)])?;
+        self.push(op::S_CBRANCH_SCC1, &[], &[imm(1)])?;
+        self.push(op::S_ENDPGM, &[], &[imm(0)])
+    }
+
+    /// Puts the ids of a part's workgroup, of one of so many workitems, and where its arguments are, where its code looks for them. `number` is its number in
+    /// the launch.
+    fn prologue(&mut self, part: &Beside, size: u32, number: Operand, (first, byte): (u32, u32)) -> Option<()> {
+        if part.code.workgroup_size < size {
+            self.end_others(part.code.workgroup_size)?;
+        }
+        match first {
+            0 => self.push(op::S_MOV_B32, &[s(NUMBER)], &[number])?,
+            _ => self.push(op::S_SUB_U32, &[s(NUMBER)], &[number, imm(first)])?,
+        }
+        if byte > 0 {
+            self.move_arguments(imm(byte))?;
+        }
+        if part.sets > 1 {
+            self.divide(SET, NUMBER, part.of_set(), part.workgroups())?;
+            self.leave(NUMBER, SET, part.of_set())?;
+            self.set(op::S_MUL_I32, SET, SET, imm(part.code.kernarg_bytes))?;
+            self.move_arguments(s(SET))?;
+        }
+        // What is left of the number, behind a dimension of it.
+        let mut end = part.of_set();
+        for (dim, to) in IDS.into_iter().enumerate() {
+            let of = part.grid[dim];
+            end = end.div_ceil(of.max(1));
+            match (of, end) {
+                (1, _) => self.push(op::S_MOV_B32, &[s(to)], &[imm(0)])?,
+                (_, 1) => self.push(op::S_MOV_B32, &[s(to)], &[s(NUMBER)])?,
+                _ => {
+                    self.push(op::S_MOV_B32, &[s(to)], &[s(NUMBER)])?;
+                    self.divide(NUMBER, to, of, end.saturating_mul(of))?;
+                    self.leave(to, NUMBER, of)?;
+                }
+            }
+        }
+        if self.target.info().architected_sgprs {
+            let [low, both] = STANDING;
+            self.push(op::S_MOV_B32, &[s(low)], &[s(IDS[0])])?;
+            self.set(op::S_LSHL_B32, both, IDS[2], imm(16))?;
+            return self.set(op::S_OR_B32, both, both, s(IDS[1]));
+        }
+        let wanted = part.code.wants_workgroup_id;
+        let places = (first_workgroup_id(self.target, 2, wanted.iter().filter(|w| **w).count() as u16)..).into_iter();
+        let ids = IDS.into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
+        ids.zip(places).try_for_each(|((id, _), to)| self.push(op::S_MOV_B32, &[s(to)], &[s(id)]))
+    }
+}
+
+/// Factor and shift of a product of 32 bits for a division by a constant, for all numbers below `end`; nothing where it would be longer.
+fn short_quotient(by: u32, end: u32) -> Option<(u32, u32)> {
+    let (by, last) = (u64::from(by), u64::from(end.saturating_sub(1)));
+    // Rounded up, what the factor exceeds its share by never carries into a quotient.
+    let fits = |shift: &u32| {
+        let factor = (1u64 << shift).div_ceil(by);
+        factor * last < 1 << 32 && (factor * by - (1 << shift)) * last < 1 << shift
+    };
+    let shift = (1..32).find(fits)?;
+    Some(((1u64 << shift).div_ceil(by) as u32, shift))
+}
+
+/// The kernel's code; with ids in registers that can be written where the hardware's cannot. Nothing where these are not free.
+fn code_of(target: Target, kernel: &KernelCode) -> Option<Vec<u8>> {
+    if !target.info().architected_sgprs {
+        return Some(kernel.code.clone());
+    }
+    if kernel.sgprs > u32::from(STANDING[0]) {
+        return None;
+    }
+    let other = |o: &Operand| {
+        let stands = |(ttmp, to): (u16, u16)| (*o == Operand::Regs(Reg::ttmp(ttmp).into())).then(|| s(to));
+        [9, 7].into_iter().zip(STANDING).find_map(stands)
+    };
+    let (mut out, mut rest) = (Vec::with_capacity(kernel.code.len()), &kernel.code[..]);
+    let decoder = Decoder::new(target, Mode::of(target));
+    while !rest.is_empty() {
+        let raw = decoder.decode(rest)?;
+        let (bytes, others) = rest.split_at_checked(raw.len())?;
+        let mut inst = raw.inst();
+        let mut changed = false;
+        for o in &mut inst.srcs {
+            if let Some(other) = other(o) {
+                (*o, changed) = (other, true);
+            }
+        }
+        let before = out.len();
+        match changed {
+            true => _ = encode(target, &inst, &mut out).ok()?,
+            false => out.extend_from_slice(bytes),
+        }
+        if out.len() != before + bytes.len() {
+            return None;
+        }
+        rest = others;
+    }
+    Some(out)
+}
+
+/// Bytes of arguments that a launch has at most: what CUDA lets a kernel have, and so do HIP programs that come from there.
+pub(super) const MOST_BYTES: usize = 4096;
+
+/// True for a kernel that can be one of several. Workgroups that wait for each other are left to themselves: they count what is there, and are not to end a result.
+pub(super) fn can_be_linked(target: Target, kernel: &KernelCode) -> bool {
+    let waits = kernel.counters > 0 && kernel.sharing == [1; 3];
+    let scratch = kernel.wants_scratch_resource || kernel.scratch_bytes > 0;
+    let whole_waves = kernel.workgroup_size.is_multiple_of(target.info().wave_size);
+    kernel.wants_kernarg && !scratch && !waits && whole_waves && kernel.rounds == 1
+}
+
+/// One kernel that runs several side by side; nothing where they cannot be one.
+pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
+    let size = parts.iter().map(|p| p.code.workgroup_size).max()?;
+    let total = parts.iter().fold(0u32, |n, p| n.saturating_add(p.workgroups()));
+    let bytes: usize = parts.iter().map(|p| p.code.kernarg_bytes as usize * p.sets as usize).sum();
+    let fits = |p: &Beside| can_be_linked(target, p.code) && p.of_set() > 0;
+    if !parts.iter().all(fits) || bytes > MOST_BYTES || total >= 1 << 31 {
+        return None;
+    }
+    let architected = target.info().architected_sgprs;
+    let number = match architected {
+        true => Operand::Regs(Reg::ttmp(9).into()),
+        false => s(first_workgroup_id(target, 2, 1)),
+    };
+    // Prologues, where workgroups of the parts begin, and the code of each, or which part's it is.
+    let (mut first, mut byte) = (0, 0);
+    let mut blocks: Vec<(u32, Text, Body)> = Vec::new();
+    for (n, part) in parts.iter().enumerate() {
+        let mut text = Text::new(target);
+        text.prologue(part, size, number.clone(), (first, byte))?;
+        let body = match parts[..n].iter().position(|other| std::ptr::eq(other.code, part.code)) {
+            Some(other) => Body::Of(other),
+            None => Body::Code(code_of(target, part.code)?),
+        };
+        blocks.push((first, text, body));
+        first += part.workgroups();
+        byte += part.code.kernarg_bytes * part.sets;
+    }
+    // Branches have distances that are known when all is laid out, and are as long for any.
+    let branch = |text: &mut Text, op: Op, to: usize| -> Option<bool> {
+        let distance = to as i64 - text.code.len() as i64;
+        text.push(op, &[], &[Operand::Imm(((distance - 4) / 4) as u64)])?;
+        Some(target.goes_astray(Some(distance)))
+    };
+    let asked = |nops: usize, starts: &[usize]| -> Option<(Text, bool)> {
+        let (mut text, mut astray) = (Text::new(target), false);
+        (0..nops).try_for_each(|_| text.push(op::S_NOP, &[], &[imm(0)]))?;
+        for (n, (first, ..)) in blocks.iter().enumerate().skip(1).rev() {
+            text.push(op::S_CMP_LT_U32, &[], &[imm(first - 1), number.clone()])?;
+            astray |= branch(&mut text, op::S_CBRANCH_SCC1, starts.get(n).copied().unwrap_or(0))?;
+        }
+        Some((text, astray))
+    };
+    for nops in 0..8 {
+        let mut at = asked(nops, &[])?.0.code.len();
+        // Where each part begins, and its code.
+        let (mut starts, mut codes) = (Vec::new(), Vec::new());
+        for (n, (_, prologue, body)) in blocks.iter().enumerate() {
+            // The first one follows the questions.
+            let begin = at + prologue.code.len();
+            let start = match body {
+                Body::Code(_) if n > 0 => begin.next_multiple_of(LINE) - prologue.code.len(),
+                _ => at,
+            };
+            starts.push(start);
+            codes.push(start + prologue.code.len());
+            at = start + prologue.code.len() + body.len();
+        }
+        if at > MOST_CODE {
+            return None;
+        }
+        let (mut text, mut astray) = asked(nops, &starts)?;
+        for ((_, prologue, body), start) in blocks.iter().zip(&starts) {
+            while text.code.len() < *start {
+                text.push(op::S_NOP, &[], &[imm(0)])?;
+            }
+            text.code.extend_from_slice(&prologue.code);
+            text.instructions += prologue.instructions;
+            match body {
+                Body::Code(code) => text.code.extend_from_slice(code),
+                Body::Of(other) => astray |= branch(&mut text, op::S_BRANCH, codes[*other])?,
+            }
+        }
+        if !astray {
+            return Some(described(target, parts, text, total));
+        }
+    }
+    None
+}
+
+/// What launches and the descriptor have to know of the code.
+fn described(target: Target, parts: &[Beside], text: Text, workgroups: u32) -> KernelCode {
+    let most = |of: fn(&KernelCode) -> u32| parts.iter().map(|p| of(p.code)).max().unwrap_or(0);
+    let architected = target.info().architected_sgprs;
+    let own = if architected { u32::from(STANDING[1]) + 1 } else { SGPRS };
+    let (mut beside, mut counters) = (Vec::new(), 0);
+    for p in parts {
+        let KernelCode { sharing, flops, .. } = *p.code;
+        for _ in 0..p.sets {
+            let args = p.code.args.len();
+            beside.push(Linked { args, grid: p.grid, sharing, counters, links: 0, before: 0, wraps: 0, flops });
+            counters += p.code.counters;
+        }
+    }
+    let codes: BTreeMap<*const KernelCode, u32> =
+        parts.iter().map(|p| (std::ptr::from_ref(p.code), p.code.instructions)).collect();
+    let sets = || parts.iter().flat_map(|p| (0..p.sets).map(move |_| p.code));
+    let mut all = KernelCode {
+        code: text.code,
+        instructions: text.instructions + codes.values().sum::<u32>(),
+        vgprs: most(|k| k.vgprs),
+        agprs: most(|k| k.agprs),
+        sgprs: most(|k| k.sgprs).max(own),
+        spills: most(|k| k.spills),
+        lds_bytes: most(|k| k.lds_bytes),
+        scratch_bytes: 0,
+        kernarg_bytes: sets().map(|k| k.kernarg_bytes).sum(),
+        workgroup_size: most(|k| k.workgroup_size),
+        waves_per_simd: 0,
+        wants_scratch_resource: false,
+        wants_kernarg: true,
+        wants_workgroup_id: [!architected, false, false],
+        grid: [workgroups, 1, 1],
+        args: sets().flat_map(|k| k.args.iter().copied()).collect(),
+        blobs: Vec::new(),
+        flops: sets().map(|k| k.flops).sum(),
+        workspace: 0,
+        counters,
+        sharing: [1; 3],
+        rounds: 1,
+        chain: beside,
+    };
+    all.waves_per_simd = target.occupancy(&all.resources(target)).waves_per_simd;
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_of_all_numbers_below_an_end_are_exact() {
+        for end in [2u32, 3, 17, 255, 1000, 4099] {
+            for by in (1..=end).filter(|n| !n.is_power_of_two()) {
+                let (factor, shift) = short_quotient(by, end).unwrap();
+                assert!((0..end).all(|n| n * factor >> shift == n / by), "{by} below {end}");
+            }
+        }
+        assert!(short_quotient(1_000_003, 1 << 30).is_none());
+    }
+}
