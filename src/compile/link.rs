@@ -182,7 +182,7 @@ impl Text {
             return self.set(op::S_OR_B32, both, both, s(IDS[1]));
         }
         let wanted = part.code.wants_workgroup_id;
-        let places = (first_workgroup_id(self.target, 2, wanted.iter().filter(|w| **w).count() as u16)..).into_iter();
+        let places = first_workgroup_id(self.target, 2, wanted.iter().filter(|w| **w).count() as u16)..;
         let ids = IDS.into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
         ids.zip(places).try_for_each(|((id, _), to)| self.push(op::S_MOV_B32, &[s(to)], &[s(id)]))
     }
@@ -267,7 +267,7 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
     let mut blocks: Vec<(u32, Text, Body)> = Vec::new();
     for (n, part) in parts.iter().enumerate() {
         let mut text = Text::new(target);
-        text.prologue(part, size, number.clone(), (first, byte))?;
+        text.prologue(part, size, number, (first, byte))?;
         let body = match parts[..n].iter().position(|other| std::ptr::eq(other.code, part.code)) {
             Some(other) => Body::Of(other),
             None => Body::Code(code_of(target, part.code)?),
@@ -286,7 +286,7 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
         let (mut text, mut astray) = (Text::new(target), false);
         (0..nops).try_for_each(|_| text.push(op::S_NOP, &[], &[imm(0)]))?;
         for (n, (first, ..)) in blocks.iter().enumerate().skip(1).rev() {
-            text.push(op::S_CMP_LT_U32, &[], &[imm(first - 1), number.clone()])?;
+            text.push(op::S_CMP_LT_U32, &[], &[imm(first - 1), number])?;
             astray |= branch(&mut text, op::S_CBRANCH_SCC1, starts.get(n).copied().unwrap_or(0))?;
         }
         Some((text, astray))
@@ -383,7 +383,7 @@ mod tests {
         for end in [2u32, 3, 17, 255, 1000, 4099] {
             for by in (1..=end).filter(|n| !n.is_power_of_two()) {
                 let (factor, shift) = short_quotient(by, end).unwrap();
-                assert!((0..end).all(|n| n * factor >> shift == n / by), "{by} below {end}");
+                assert!((0..end).all(|n| (n * factor) >> shift == n / by), "{by} below {end}");
             }
         }
         assert!(short_quotient(1_000_003, 1 << 30).is_none());

@@ -334,8 +334,7 @@ impl Compiler {
                         match abreast.code(&parts) {
                             Some((name, k)) => {
                                 let launch = of_several((name, k), &some, n);
-                                let copies = in_place::copies(graph, &some, n);
-                                push(k, Launch { copies, beside: launch.chain, chain: Vec::new(), ..launch }, &some);
+                                push(k, Launch { beside: launch.chain, chain: Vec::new(), ..launch }, &some);
                             }
                             None => some.iter().for_each(|i| push(&code((g, *i))[n], one(*i, n, 0), &[*i])),
                         }
@@ -408,7 +407,10 @@ impl Compiler {
         let able = |i: usize| kernels::chains(graph, &graph.steps[i], self.target, &self.options.tuning);
         let chains = find_chains(graph, group, |i| code_of(group[i]), able);
         let chained: FxHashSet<usize> = chains.iter().flatten().copied().collect();
-        let found = find_beside(graph, group, |i| code_of(group[i]), |i| chained.contains(&i), self.target);
+        // Copies that are left out where outputs lie in the place of inputs stay by themselves.
+        let copies = |i: usize| (0..code_of(group[i]).len()).any(|n| !in_place::copies(graph, &[i], n).is_empty());
+        let fixed = |i: usize| chained.contains(&i) || copies(i);
+        let found = find_beside(graph, group, |i| code_of(group[i]), fixed, self.target);
         (chains, found)
     }
 

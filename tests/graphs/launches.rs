@@ -395,14 +395,14 @@ fn networks_of_convolutions() {
     }
 }
 
-/// Parts of one tensor that are alike: workgroups along z have one each, wherever they lie in it, and whatever else is computed of them.
+/// Parts of one tensor are moved side by side, wherever they lie in it, and whatever else is computed of them.
 #[test]
 fn parts_that_are_alike_go_in_one_launch() {
     let launched = |b: &Builder| {
         let g = graph::fuse(&b.model, &Options::default()).unwrap();
         compile(&g, Target::GFX942).unwrap().plan().launches.len()
     };
-    for (axis, lengths, launches) in [(0, &[4; 5][..], 1), (1, &[4; 5], 1), (2, &[16; 9], 1), (1, &[8, 4, 8, 4, 16], 3)]
+    for (axis, lengths, launches) in [(0, &[4; 5][..], 1), (1, &[4; 5], 1), (2, &[16; 9], 1), (1, &[8, 4, 8, 4, 16], 1)]
     {
         for dtype in [DType::F32, DType::F16, DType::I8] {
             for relu in [false, true] {

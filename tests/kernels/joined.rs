@@ -297,8 +297,8 @@ fn lists_of_channels_grow_without_copies() {
     outputs(&b, "growing list", 1e-5);
     let graph = fuse(&b.model, &Options::default()).unwrap();
     let compiled = barewave::compile::compile(&graph, Target::GFX942).unwrap();
-    // Six convolutions, and the given channels' copy.
-    assert_eq!(compiled.plan().launches.len(), 7);
+    // Six convolutions; the given channels' copy runs beside the first one.
+    assert_eq!(compiled.plan().launches.len(), 6);
 }
 
 #[test]
