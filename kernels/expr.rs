@@ -19,15 +19,16 @@ pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, a
     eval_within(b, expr, input, acc, Bounds::ANY)
 }
 
-/// The value of an expression of operands that is stored as an element of its type, and nothing else: storing rounds a small float.
+/// [`eval`] of what is stored as an element of the expression's type, and nothing else: storing rounds a float of 16 bits or less.
 /// `shared` tells operands that are the same in other evaluations of a workitem.
 pub(super) fn eval_to_store(
     b: &mut Builder,
     expr: &Expr,
     input: &dyn Fn(u32) -> Value,
+    acc: Option<Value>,
     shared: &dyn Fn(u32) -> bool,
 ) -> Res<Value> {
-    eval_nodes(b, expr, input, None, Bounds::ANY, Some(shared))
+    eval_nodes(b, expr, input, acc, Bounds::ANY, Some(shared))
 }
 
 /// [`eval`] where something is known of the kernel's value.
@@ -90,7 +91,11 @@ fn eval_nodes(
             Op::Unary(Unary::Sqrt, x) if kind(node.dtype) == Kind::Float && bounds[x.index()].are_normal() => {
                 Value::Word(b.op(Gen::Sqrt.of(Type::F32), &[done[x.index()].word()]).into())
             }
-            Op::Cast(x) if is_stored && small::is_small(node.dtype) && kind(expr.type_of(x)) == Kind::Float => {
+            Op::Cast(x)
+                if is_stored
+                    && (small::is_small(node.dtype) || node.dtype.is_half())
+                    && kind(expr.type_of(x)) == Kind::Float =>
+            {
                 done[x.index()]
             }
             // That is exact to a few parts of 2^24. Between two results of bf16 that lie side by side is no quotient of two of its numbers so close to the middle.

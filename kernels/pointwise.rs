@@ -229,7 +229,7 @@ fn finish_sharing(
     let mut results = Vec::new();
     for lane in 0..width {
         let input = |i: u32| operands[i as usize][lane.min(operands[i as usize].len() - 1)];
-        results.push(expr::eval_to_store(&mut w.b, &cx.step.expr, &input, shared)?);
+        results.push(expr::eval_to_store(&mut w.b, &cx.step.expr, &input, None, shared)?);
     }
     let buf = w.buffer(cx, Arg::Output)?;
     values::store_some(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);

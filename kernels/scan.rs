@@ -295,7 +295,7 @@ impl Places<'_> {
         let mut results = Vec::new();
         for (e, x) in sums.iter().enumerate() {
             let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
-            results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, *x)))?);
+            results.push(expr::eval_to_store(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, *x)), &|_| false)?);
         }
         if let (Some(staged), [one]) = (&self.staged, &results[..]) {
             staged.store(w, lines, cx.dtype(Arg::Output), c, *one);

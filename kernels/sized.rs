@@ -418,7 +418,7 @@ fn elementwise(cx: &Cx, width: usize) -> Result<Vec<Kernel>, Reason> {
     for lane in 0..width {
         let input = |i: u32| operands[i as usize][lane.min(operands[i as usize].len() - 1)];
         let shared = |i: u32| operands[i as usize].len() < width;
-        results.push(expr::eval_to_store(&mut k.w.b, &cx.step.expr, &input, &shared)?);
+        results.push(expr::eval_to_store(&mut k.w.b, &cx.step.expr, &input, None, &shared)?);
     }
     let t = cx.dtype(Arg::Output);
     let out = k.w.any_buffer(k.cx, Arg::Output);
