@@ -57,6 +57,7 @@ mod rounds;
 mod runs;
 mod scan;
 mod scatter;
+mod select;
 mod shares;
 mod sieve;
 mod sized;

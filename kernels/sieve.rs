@@ -151,11 +151,7 @@ impl Sieve {
             };
             let next = w.b.label();
             w.b.branch_if_none(kept, next, "kept");
-            let mut place = w.b.to_vector(count);
-            let counting = [op::V_MBCNT_LO_U32_B32, op::V_MBCNT_HI_U32_B32];
-            for (d, op) in (0..kept.len).zip(counting) {
-                place = w.b.op(op, &[kept.dword(d).into(), place.into()]);
-            }
+            let place = places_of(w, kept, count);
             let at = w.b.shl(place, 2u32);
             let at = w.b.add(at, region);
             let at = w.b.select(kept, at, aside);
@@ -248,26 +244,8 @@ impl Sieve {
             .collect();
         for other in &others {
             for e in 0..4 {
-                // Words from the last one on: what is borrowed says whether the own key is less.
-                let mut less: Option<Part> = None;
-                for d in (0..self.words).rev() {
-                    let (unused, borrow) = (w.b.v(1), w.b.mask());
-                    let srcs = [key[d].into(), other[d].dword(e).into()];
-                    match less {
-                        None => w.b.emit(op::V_SUB_CO_U32, &[unused.into(), borrow.into()], &srcs),
-                        Some(less) => {
-                            let srcs = [srcs[0], srcs[1], less.into()];
-                            w.b.emit(op::V_SUBB_CO_U32, &[unused.into(), borrow.into()], &srcs);
-                        }
-                    }
-                    less = Some(borrow);
-                }
-                if let Some(less) = less {
-                    let (next, unused) = (w.b.v(1), w.b.mask());
-                    let srcs = [rank.into(), 0u32.into(), less.into()];
-                    w.b.emit(op::V_ADDC_CO_U32, &[next.into(), unused.into()], &srcs);
-                    w.b.copy_into(rank, next);
-                }
+                let other: Vec<Part> = other.iter().map(|word| word.dword(e)).collect();
+                count_better(w, &key, &other, rank);
             }
         }
         w.b.end_loop(better, count, READ, Pipeline::Off, false);
@@ -283,8 +261,38 @@ impl Sieve {
 /// More than the number of any element that a wave holds, or would hold where a piece ends.
 const BEHIND: u32 = (1 << 14) - 1;
 
+/// Adds 1 to a key's rank where another one is better, of words of which the first one counts most.
+pub(super) fn count_better(w: &mut Writer, key: &[Part], other: &[Part], rank: Part) {
+    // Words from the last one on: what is borrowed says whether the own key is less.
+    let mut less: Option<Part> = None;
+    for (own, other) in key.iter().zip(other).rev() {
+        let (unused, borrow) = (w.b.v(1), w.b.mask());
+        let dsts = [unused.into(), borrow.into()];
+        match less {
+            None => w.b.emit(op::V_SUB_CO_U32, &dsts, &[(*own).into(), (*other).into()]),
+            Some(less) => w.b.emit(op::V_SUBB_CO_U32, &dsts, &[(*own).into(), (*other).into(), less.into()]),
+        }
+        less = Some(borrow);
+    }
+    if let Some(less) = less {
+        let (next, unused) = (w.b.v(1), w.b.mask());
+        w.b.emit(op::V_ADDC_CO_U32, &[next.into(), unused.into()], &[rank.into(), 0u32.into(), less.into()]);
+        w.b.copy_into(rank, next);
+    }
+}
+
+/// How many lanes of a mask are before each lane, and `from` more.
+pub(super) fn places_of(w: &mut Writer, mask: Part, from: Part) -> Part {
+    let mut place = w.b.to_vector(from);
+    let counting = [op::V_MBCNT_LO_U32_B32, op::V_MBCNT_HI_U32_B32];
+    for (d, op) in (0..mask.len).zip(counting) {
+        place = w.b.op(op, &[mask.dword(d).into(), place.into()]);
+    }
+    place
+}
+
 /// How many lanes a mask has.
-fn lanes_of(w: &mut Writer, mask: Part) -> Part {
+pub(super) fn lanes_of(w: &mut Writer, mask: Part) -> Part {
     let count = w.b.s(1);
     let op = if mask.len == 2 { op::S_BCNT1_I32_B64 } else { op::S_BCNT1_I32_B32 };
     w.b.emit(op, &[count.into()], &[mask.into()]);

@@ -150,10 +150,11 @@ impl Team {
         if self.lanes == 1 {
             return Ok(keys.into_iter().map(|key| key[0]).take(count as usize).collect());
         }
-        w.b.lds(self.plane() * words as u32);
+        let base = w.b.lds(self.plane() * words as u32);
         let item = w.b.workitem_id();
         let lines = w.b.sub(item, self.member);
         let own = w.b.mul(lines, (EACH + 1) * 4);
+        let own = if base > 0 { w.b.add(own, base) } else { own };
         let none = w.b.scalar(0);
         let at = self.addresses(w, own, none, false);
         self.write(w, &at, &keys);

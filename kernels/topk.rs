@@ -4,12 +4,15 @@
 //! behind it its place, where the first counts. Floats of 16 bits leave so many zeros behind their bits as f32 that the place fits in the same
 //! word; others take one more than the element. Very few of short pieces are found in rounds, in which registers are never written again: with
 //! `below` one less than the key that was found last, `below - key` is smallest, without a sign, for the next one, and for all that were
-//! found before it is larger than `below`. Few are left by a wave's sieve ([`sieve`](super::sieve)); else a workgroup sorts ([`sorted`]).
+//! found before it is larger than `below`. Of f32 keys of one word leave out the code's last bits, in many lines; what that may have put in
+//! a wrong order is looked for again with all of them. Few are left by a wave's sieve ([`sieve`](super::sieve)); else a workgroup sorts ([`sorted`]), or, of few
+//! lines, several look for those above a threshold ([`select`]).
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::reduce::{apply, literal, scalar_loop};
+use super::select::{self, Results as _, Select};
 use super::sieve::{Held, Sieve, extreme};
 use super::small;
 use super::sorted::{self, Key, Team};
@@ -48,6 +51,10 @@ const MADE: f64 = 4.0;
 /// Those of a sieve, and for each element of its lanes: by the cycle model of pieces of 197 to 4096.
 const SIFTED: [[f64; 2]; 2] = [[330.0, 11.0], [470.0, 20.0]];
 
+/// Instructions beside those of rounds with keys that leave something out, and the bits that they leave out at most.
+const BRIEF: f64 = 60.0;
+const LEFT_OUT: u32 = 10;
+
 /// Instructions of a wave for each line that it has, of which teams of so many lanes find the best `k` in rounds.
 fn of_rounds(k: usize, words: usize, held: usize, [team, wave]: [u32; 2]) -> f64 {
     let [element, meeting, beside] = OF_ROUND[words - 1];
@@ -57,12 +64,21 @@ fn of_rounds(k: usize, words: usize, held: usize, [team, wave]: [u32; 2]) -> f64
     (k as f64 * round + MADE * held) * crowded * f64::from(team) / f64::from(wave)
 }
 
+/// DPP control: the next lane of the row.
+const NEXT: i32 = 0x101;
+
+/// Elements of a line at least that is not sorted as a whole, or, where there are no more lines than compute units, left to a wave.
+const ALONE: usize = 2048;
+
 /// How the best of a piece are found.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Search {
     Rounds,
+    /// The same of keys that leave out the codes' last bits, so many, and again with all where that is not sure.
+    Brief(u32),
     Sieve,
     Sort,
+    Select(Select),
 }
 
 /// How a piece lies in its team.
@@ -75,6 +91,8 @@ struct Shape {
     loads: u32,
     /// Of so many neighbours, those of each piece, and how many pieces have one more.
     units: [u32; 2],
+    /// Pieces of a line.
+    pieces: usize,
     search: Search,
 }
 
@@ -83,6 +101,21 @@ impl Shape {
         let (view, t) = (&cx.step.inputs[0].view, cx.dtype(Arg::Input(0)));
         let [.., pieces, k] = cx.step.output.view.dims[..] else { return Err(Reason::Malformed("no pieces")) };
         let (n, stride) = (view.dims[view.rank() - 1], view.strides[view.rank() - 1]);
+        let few = lines <= cx.target.cus() as usize || !TopK::few(t, k);
+        let alone = pieces == 1 && few && n >= ALONE.max(2 * TopK::room(k));
+        if n.div_ceil(pieces) > TopK::LONGEST || alone && t.size() <= 4 && TopK::at_once(lines, n, k) {
+            let select = (t.size() <= 4).then(|| Select::of(cx.target, lines, n, k)).flatten();
+            let select = select.ok_or(Reason::Malformed("a line that is too long"))?;
+            let fits = |width: &usize| {
+                let aligned = n.is_multiple_of(*width) && stride == 1 && values::is_aligned(t, view, width * t.size());
+                *width == 1 || aligned && width * t.size() <= 16 && *width <= select.each as usize
+            };
+            let width = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
+            let (units, pieces) = (n / width, select.pieces as usize);
+            let loads = units.div_ceil(pieces).div_ceil(select.lanes as usize) as u32;
+            let units = [units / pieces, units % pieces].map(|u| u as u32);
+            return Ok(Shape { width, team: select.lanes, loads, units, pieces, search: Search::Select(select) });
+        }
         let longest = n.div_ceil(pieces);
         let fits = |width: &usize| {
             // Pieces of the interpreter's: where units do not come out even these differ.
@@ -98,12 +131,22 @@ impl Shape {
         if !TopK::few(t, k) {
             let least = (longest.div_ceil(HELD) as u32).next_power_of_two();
             let team = if loads(least) as usize * width > HELD { 2 * least } else { least };
-            return Ok(Shape { width, team, loads: loads(team), units: split, search: Search::Sort });
+            return Ok(Shape { width, team, loads: loads(team), units: split, pieces, search: Search::Sort });
         }
         let words = if is_word(t) { 1 } else { 2 };
         if k * longest.div_ceil(wave as usize) > SOON {
             let held = |team: u32| loads(team) as usize * width;
-            let in_rounds = |team: u32| of_rounds(k, words, held(team), [team, wave]);
+            let brief = |team: u32| {
+                let bits = (team * held(team) as u32).next_power_of_two().ilog2();
+                (t == DType::F32 && team <= lanes::ROW && (k as u32) < team && bits <= LEFT_OUT).then_some(bits)
+            };
+            let in_rounds = |team: u32| match brief(team) {
+                Some(_) => {
+                    let beside = BRIEF + MADE * held(team) as f64 / 2.0;
+                    of_rounds(k + 1, 1, held(team), [team, wave]) + beside * f64::from(team) / f64::from(wave)
+                }
+                None => of_rounds(k, words, held(team), [team, wave]),
+            };
             let fits = |team: &u32| {
                 let fill = lines * *team as usize >= (cx.target.cus() * 4 * wave) as usize;
                 let most = SHARED[usize::from(words == 1 && width > 1)];
@@ -114,9 +157,10 @@ impl Shape {
             let [sifted, element] = SIFTED[words - 1];
             let sifted = sifted + element * held(wave) as f64;
             if let Some(team) = best.filter(|team| in_rounds(*team) < sifted) {
-                return Ok(Shape { width, team, loads: loads(team), units: split, search: Search::Rounds });
+                let search = brief(team).map_or(Search::Rounds, Search::Brief);
+                return Ok(Shape { width, team, loads: loads(team), units: split, pieces, search });
             }
-            return Ok(Shape { width, team: wave, loads: loads(wave), units: split, search: Search::Sieve });
+            return Ok(Shape { width, team: wave, loads: loads(wave), units: split, pieces, search: Search::Sieve });
         }
         let most = wave;
         let lanes = (cx.target.cus() * 4 * most) as usize;
@@ -127,7 +171,7 @@ impl Shape {
         {
             team *= 2;
         }
-        Ok(Shape { width, team, loads: loads(team), units: split, search: Search::Rounds })
+        Ok(Shape { width, team, loads: loads(team), units: split, pieces, search: Search::Rounds })
     }
 }
 
@@ -292,11 +336,71 @@ struct Results<'a> {
     /// The lanes whose line is there.
     present: Option<Part>,
     k: u32,
-    /// Keys are of one word.
-    word: bool,
+    /// The bits of a key's last word that have the place, from the end, where not all have.
+    low: Option<u32>,
 }
 
 impl Results<'_> {
+    /// Where in its line the element is whose key has this last word.
+    fn place(&self, w: &mut Writer, kept: Part) -> Part {
+        let place = match self.low {
+            Some(mask) => {
+                let low = w.b.and(kept, mask);
+                w.b.sub(mask, low)
+            }
+            None => w.b.generic(Gen::Not.of(Type::B32), &[kept.into()]),
+        };
+        self.start.map_or(place, |s| w.b.add(s, place))
+    }
+
+    /// The element at a place of an operand's line, in lanes that want one.
+    fn of_line(
+        &self,
+        w: &mut Writer,
+        operand: usize,
+        line: Offset,
+        (place, inside): (Part, Option<Part>),
+    ) -> Res<Value> {
+        let (arg, view) = (Arg::Input(operand), &self.cx.step.inputs[operand].view);
+        let t = self.cx.dtype(arg);
+        let along = w.b.mul(place, (view.strides[view.rank() - 1] * t.size() as i64) as u32);
+        let at = address::add(&mut w.b, line, Offset { reg: Some(along), imm: 0 });
+        let (at, buf) = (at.within(&mut w.b, inside), w.buffer(self.cx, arg)?);
+        Ok(values::load(&mut w.b, t, buf, at))
+    }
+
+    /// The best keys of a team in their order, one of each lane: codes and, side by side, keys of one word that have places instead of the codes' last bits. They are in
+    /// order if what they leave out says nothing else, and if behind the last one there is none that what is left out may have kept from being better.
+    fn in_brief(&self, w: &mut Writer, keys: &[[Part; 2]], (team, member): (u32, Part), mask: u32) -> Res<Part> {
+        let words = |keys: &mut dyn Iterator<Item = Key>| keys.collect::<Vec<Key>>();
+        let brief = words(&mut keys.iter().map(|[_, brief]| vec![*brief]));
+        let kept = Rounds::new(w, brief, team, member)?.best(w, self.k + 1)?;
+        let next = lanes::moved(&mut w.b, kept, NEXT);
+        let apart = w.b.generic(Gen::Xor.of(Type::B32), &[kept.into(), next.into()]);
+        let alike = w.b.op(Gen::CmpGe.of(Type::U32), &[mask.into(), apart.into()]);
+        let last = w.b.op(Gen::CmpEq.of(Type::U32), &[(self.k - 1).into(), member.into()]);
+        let close = w.b.mask_and(alike, last);
+        let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[self.k.into(), member.into()]);
+        let place = self.place(w, kept);
+        let x = self.of_line(w, 0, self.line, (place, Some(inside)))?;
+        let code = code(w, self.cx.dtype(Arg::Input(0)), x, self.best.largest)?[0];
+        let next = lanes::moved(&mut w.b, code, NEXT);
+        let more = w.b.op(Gen::CmpGt.of(Type::U32), &[next.into(), code.into()]);
+        let before = w.b.op(Gen::CmpGt.of(Type::U32), &[(self.k - 1).into(), member.into()]);
+        let turned = w.b.mask_and(more, before);
+        let unsure = w.b.mask_or(close, turned);
+        let sure = w.b.label();
+        w.b.branch_if_none(unsure, sure, "all bits");
+        let mut whole = Vec::new();
+        for [code, brief] in keys {
+            whole.push(vec![w.b.and(*brief, mask), *code]);
+        }
+        let exact = Rounds::new(w, whole, team, member)?.best(w, self.k)?;
+        w.b.copy_into(kept, exact);
+        w.b.place(sure, "in order");
+        Ok(kept)
+    }
+
     /// What each lane of a team of so many has, from result `from` on.
     fn give_of_each(&mut self, w: &mut Writer, kept: Part, member: Part, [from, team]: [u32; 2]) -> Res<()> {
         let number = w.b.add(member, from);
@@ -306,41 +410,33 @@ impl Results<'_> {
 
     /// The key whose last word it is, as the result of this number, of lanes that have one.
     fn give(&mut self, w: &mut Writer, kept: Part, number: Part, ranked: Option<Part>) -> Res<()> {
-        let cx = self.cx;
-        let place = if self.word {
-            let low = w.b.and(kept, PLACE);
-            w.b.sub(PLACE, low)
-        } else {
-            w.b.generic(Gen::Not.of(Type::B32), &[kept.into()])
+        let inside = w.b.both(self.present, ranked);
+        let found = self.find(w, kept, inside)?;
+        self.store(w, found, number, inside)
+    }
+}
+
+impl select::Results for Results<'_> {
+    /// The element, where it is wanted, and what the step's expression is of.
+    type Found = (Option<Value>, Value);
+
+    fn find(&mut self, w: &mut Writer, kept: Part, inside: Option<Part>) -> Res<Self::Found> {
+        let place = self.place(w, kept);
+        let element = if self.best.elements { Some(self.of_line(w, 0, self.line, (place, inside))?) } else { None };
+        let acc = match self.best.origins_operand().zip(self.origins) {
+            Some((operand, line)) => self.of_line(w, operand, line, (place, inside))?,
+            None => Value::Word(place.into()),
         };
-        let place = self.start.map_or(place, |s| w.b.add(s, place));
+        Ok((element, acc))
+    }
+
+    fn store(&mut self, w: &mut Writer, (element, acc): Self::Found, number: Part, inside: Option<Part>) -> Res<()> {
+        let cx = self.cx;
         let last = w.b.to_vector(self.k - 1);
         let at_most = w.b.op(Gen::Min.of(Type::U32), &[number.into(), last.into()]);
         if let Some(number) = self.coords.last_mut() {
             *number = (self.k > 1).then_some(at_most);
         }
-        let inside = match (self.present, ranked) {
-            (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
-            (x, y) => x.or(y),
-        };
-        let masked = |w: &mut Writer, mut at: Offset| {
-            at = at.within(&mut w.b, inside);
-            at
-        };
-        // An element of an operand's line.
-        let of_line = |w: &mut Writer, operand: usize, line: Offset| -> Res<Value> {
-            let (arg, view) = (Arg::Input(operand), &cx.step.inputs[operand].view);
-            let t = cx.dtype(arg);
-            let along = w.b.mul(place, (view.strides[view.rank() - 1] * t.size() as i64) as u32);
-            let at = address::add(&mut w.b, line, Offset { reg: Some(along), imm: 0 });
-            let (at, buf) = (masked(w, at), w.buffer(cx, arg)?);
-            Ok(values::load(&mut w.b, t, buf, at))
-        };
-        let element = if self.best.elements { Some(of_line(w, 0, self.line)?) } else { None };
-        let acc = match self.best.origins_operand().zip(self.origins) {
-            Some((operand, line)) => of_line(w, operand, line)?,
-            None => Value::Word(place.into()),
-        };
         let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
         for i in epilogue::operands(cx) {
             operands[i] = pointwise::load(w, cx, i, &self.coords, 1, &mut known)?;
@@ -351,7 +447,7 @@ impl Results<'_> {
         for (arg, x) in results.into_iter().flatten() {
             let (t, buf) = (cx.dtype(arg), w.buffer(cx, arg)?);
             let at = address::offset(&mut w.b, cx.view(arg), t.size(), &self.coords);
-            let at = masked(w, at);
+            let at = at.within(&mut w.b, inside);
             values::store(&mut w.b, t, buf, at, x);
         }
         Ok(())
@@ -361,17 +457,19 @@ impl Results<'_> {
 pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let (input, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
     let (outer, t) = (input.rank() - 1, cx.dtype(Arg::Input(0)));
-    let [.., pieces, k] = out.dims[..] else { return Err(Reason::Malformed("no pieces")) };
-    let count: usize = out.dims[..=outer].iter().product();
-    let shape = Shape::of(cx, count)?;
+    let &[.., k] = &out.dims[..] else { return Err(Reason::Malformed("no pieces")) };
+    let shape = Shape::of(cx, out.dims[..=outer].iter().product())?;
+    let (lines, pieces) = (out.dims[..outer].iter().product::<usize>(), shape.pieces);
+    let count = lines * pieces;
     let (team, width) = (shape.team, shape.width as u32);
     let wave = cx.target.info().wave_size;
     let (units, loads) = (shape.units[0] as usize, shape.loads as usize);
     let sieve = Sieve::new(k, units, loads, shape.width, if is_word(t) { 1 } else { 2 }, wave);
     let workgroup = match shape.search {
-        Search::Rounds => WORKGROUP,
+        Search::Rounds | Search::Brief(_) => WORKGROUP,
         Search::Sieve => wave * sieve.waves(count, cx.target),
         Search::Sort => team.max(wave),
+        Search::Select(_) => team,
     };
     let mut w = cx.kernel(workgroup);
     let index = pointwise::linear_index(&mut w.b);
@@ -379,7 +477,7 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let line = w.b.shr(index, team.trailing_zeros());
     let last = w.b.to_vector(count as u32 - 1);
     let line_held = w.b.op(Gen::Min.of(Type::U32), &[line.into(), last.into()]);
-    let mut coords = address::coordinates(&mut w.b, line_held, &out.dims[..=outer]);
+    let mut coords = address::coordinates(&mut w.b, line_held, &[&out.dims[..outer], &[pieces]].concat());
     // Where the piece begins and how long it is, in loads.
     let [each, more] = shape.units;
     let (mut first, mut length) = (None, None);
@@ -433,6 +531,8 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     };
     let loaded: Vec<(Result<Part, Vec<Value>>, Option<Part>)> = loaded.into_iter().map(load).collect();
     let (mut keys, mut numbers): (Vec<Key>, Vec<u32>) = Default::default();
+    let selects = matches!(shape.search, Search::Select(_));
+    let brief = if let Search::Brief(bits) = shape.search { Some((1 << bits) - 1) } else { None };
     for (l, (values, inside)) in (0..).zip(loaded) {
         let codes = match values {
             Ok(words) => {
@@ -445,6 +545,10 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
             let own = l * team * width + v;
             numbers.push(own);
             let mut key = match x {
+                Ok((pair, high)) if selects => {
+                    vec![if high { w.b.and(pair, 0xffff_0000u32) } else { w.b.shl(pair, 16u32) }]
+                }
+                Err(x) if selects => code(&mut w, t, x, best.largest)?,
                 Ok((pair, high)) => {
                     let low = w.b.sub(PLACE - own, from_member);
                     vec![match high {
@@ -458,7 +562,10 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
                         let low = w.b.sub(PLACE - own, from_member);
                         let high = w.b.and(key[0], !PLACE);
                         key = vec![w.b.generic(Gen::Or.of(Type::B32), &[high.into(), low.into()])];
-                    } else if shape.search != Search::Sieve {
+                    } else if let Some(mask) = brief {
+                        let low = w.b.sub(mask - own, from_member);
+                        key.push(small::and_or(&mut w.b, key[0], !mask, low));
+                    } else if !matches!(shape.search, Search::Sieve) {
                         key.insert(0, w.b.sub(u32::MAX - own, from_member));
                     }
                     key
@@ -478,9 +585,26 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
     coords.push(None);
     let start = first.map(|f| w.b.mul(f, width));
-    let mut results =
-        Results { cx, best: *best, line: base, origins, coords, start, present, k: k as u32, word: is_word(t) };
+    let mut results = Results {
+        cx,
+        best: *best,
+        line: base,
+        origins,
+        coords,
+        start,
+        present,
+        k: k as u32,
+        low: is_word(t).then_some(PLACE).or(brief),
+    };
     match shape.search {
+        Search::Select(select) => {
+            let codes = keys.into_iter().map(|key| key[0]).collect();
+            let first = results.start.take().map_or(from_member, |start| w.b.add(start, from_member));
+            (results.coords[outer], results.low) = (None, None);
+            let number = w.b.workgroup_id(0);
+            let kernel = select.run(w, (codes, numbers, first), (number, lines), &mut results, (count * k) as u64)?;
+            return Ok(vec![kernel]);
+        }
         Search::Sieve => {
             let codes = keys.into_iter().map(|key| key[0]).collect();
             let mut give =
@@ -496,6 +620,11 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
             for (kept, from) in in_order.into_iter().zip((0..k as u32).step_by(team as usize)) {
                 results.give_of_each(&mut w, kept, member, [from, team])?;
             }
+        }
+        Search::Brief(_) => {
+            let keys: Vec<[Part; 2]> = keys.into_iter().map(|key| [key[0], key[1]]).collect();
+            let kept = results.in_brief(&mut w, &keys, (team, member), brief.unwrap_or(PLACE))?;
+            results.give_of_each(&mut w, kept, member, [0, team])?;
         }
         Search::Rounds => {
             let rounds = Rounds::new(&mut w, keys, team, member)?;

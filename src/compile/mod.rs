@@ -676,7 +676,10 @@ fn address(
     Address { region, offset: offset as u64 }
 }
 
-/// Which arguments of a step's kernel hold indices that are not constants, or numbers that a program finds places by.
+/// Floats of which a kernel looks for the best lie so far from zero at most, and integers are below this.
+const RANKED: u64 = 100;
+
+/// Which arguments of a step's kernel hold indices that are not constants, numbers that a program finds places by, or what is ranked.
 fn indices(args: &[Arg], graph: &FusedGraph, step: &Step) -> Vec<Indices> {
     let lengths: Vec<usize> = step.inputs.iter().map(|a| a.view.len()).collect();
     let told = match &step.kind {
@@ -692,6 +695,7 @@ fn indices(args: &[Arg], graph: &FusedGraph, step: &Step) -> Vec<Indices> {
                 (table.index, table.extent as u64)
             }
             Arg::Input(i) if rows == Some(i) => (step.inputs[i].tensor, *step.inputs[1].view.dims.last()? as u64),
+            Arg::Input(0) if matches!(step.kind, StepKind::TopK(_)) => (step.inputs[0].tensor, RANKED),
             Arg::Input(i) => (step.inputs[i].tensor, told.iter().find(|t| t.0 == i)?.1),
             _ => return None,
         };

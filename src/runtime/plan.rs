@@ -79,7 +79,8 @@ impl Port {
     }
 }
 
-/// An argument that holds numbers which the model computes, or is given, and by which the kernel reads another one.
+/// An argument that holds numbers which the model computes, or is given, and which decide what the kernel does: by which it reads another one, or of
+/// which it looks for the best.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Indices {
     /// Number of the argument.

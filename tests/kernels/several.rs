@@ -134,8 +134,8 @@ fn workgroups(b: &Builder, target: Target) -> Vec<u32> {
 }
 
 #[test]
-fn the_best_of_lines_take_a_launch_and_those_of_long_ones_two() {
-    for (shape, k, launches) in [([4, 4096], 8, 1), ([512, 64], 8, 1), ([1, 32000], 50, 2), ([16, 50257], 100, 2)] {
+fn the_best_of_lines_take_a_launch() {
+    for (shape, k, launches) in [([4, 4096], 8, 1), ([512, 64], 8, 1), ([1, 32000], 50, 1), ([100, 50257], 100, 2)] {
         for target in [Target::GFX906, Target::GFX1100] {
             let mut b = Builder::new(17, 14);
             let (x, count) = (b.input(&shape), b.ints(&[k]));
@@ -364,6 +364,34 @@ fn the_best_of_long_lines_are_found_in_heats_and_by_merging() {
     }
 }
 
+/// Long lines whose parts workgroups share: where the best are all over a line, at one of its ends, side by side, or equal; compared in LDS and sorted, of one
+/// workgroup and of several.
+#[test]
+fn the_best_of_long_lines_are_found_at_once() {
+    type Line = fn(usize, usize) -> f64;
+    let lines: [(&str, Line); 5] = [
+        ("scattered", |i, n| (i * 7919 % n) as f64),
+        ("rising", |i, _| i as f64),
+        ("falling", |i, n| (n - i) as f64),
+        ("side by side", |i, n| if i / 1000 == n / 2000 { i as f64 * 100.0 } else { (i % 9) as f64 }),
+        ("equal", |i, n| f64::from(u8::from(i == n / 2))),
+    ];
+    for (i, (name, line)) in lines.into_iter().enumerate() {
+        let all = [(4104, 1), (9001, 64), (40_002, 300), (33_000, 1000), (280_000, 300)];
+        for &(n, k) in &all[..if i == 0 { 5 } else { 4 }] {
+            let (dtype, largest) = [(DType::F32, 1), (DType::I32, 0), (DType::F16, 1)][(i + k) % 3];
+            let mut b = Builder::new(17, 13);
+            let data: Vec<f64> = (0..n).map(|i| line(i, n)).collect();
+            let x = b.input_of(HostTensor::from_f64(dtype, &[1, n], &data));
+            let count = b.ints(&[k as i64]);
+            let y = b.node_n("TopK", &[&x, &count], &[("largest", int(largest))], 2);
+            finish(&mut b, "", &y);
+            let what = format!("{k} of {n} {dtype}, {name}, largest {largest}");
+            outputs_on(&b, &what, 0.0, &["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"]);
+        }
+    }
+}
+
 /// So many lines that several share a wave, each of few lanes: equal elements, zeros of both signs, infinities and NaN are among them.
 #[test]
 fn the_best_of_many_short_lines_are_found_in_rounds() {
@@ -374,11 +402,14 @@ fn the_best_of_many_short_lines_are_found_in_rounds() {
         (DType::I32, 3_850, 256, 8, 0),
         (DType::I8, 3_852, 200, 7, 1),
         (DType::F16, 3_850, 128, 13, 0),
+        (DType::F32, 3_851, 100, 7, 1),
     ] {
         let mut b = Builder::new(17, 13);
         let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 6e-8];
         let one = |b: &mut Builder| match (b.below(120), dtype.is_float()) {
             (n @ 0..6, true) => special[n],
+            // Some differ in their last bits alone.
+            (n, _) if length == 100 => 1.0 + (b.below(64) as f64 + n as f64 * 128.0) * 2f64.powi(-23),
             (n, _) => n as f64 - 60.0,
         };
         let data: Vec<f64> = (0..lines * length).map(|_| one(&mut b)).collect();

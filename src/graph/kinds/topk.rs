@@ -34,6 +34,34 @@ impl TopK {
         dtype.size() <= 4 && k <= TopK::FEW
     }
 
+    /// Keys that a lane holds of lines that are not ranked in pieces, and lanes of a workgroup, at most.
+    pub const EACH: usize = 16;
+    const LANES: usize = 1024;
+
+    /// Bytes of a key in memory.
+    pub(crate) const KEY: usize = 8;
+
+    /// So many of the best are found without pieces, with those that come close, at most.
+    const CLOSE: usize = 2048;
+
+    /// How many are found where the best `k` are to be among them.
+    pub fn room(k: usize) -> usize {
+        k + k / 4 + 8
+    }
+
+    /// Whether one step ranks lines of elements of 32 bits at most that are longer than a piece: workgroups find the best of parts of them, and one of these the best of all.
+    pub fn at_once(lines: usize, n: usize, k: usize) -> bool {
+        let (held, room) = (TopK::EACH * TopK::LANES, TopK::room(k));
+        let parts = n.div_ceil(held).max(1);
+        let fits = parts == 1 || parts * room <= held;
+        room <= TopK::CLOSE && fits && n / parts >= room && lines <= TopK::lines_left(parts, room)
+    }
+
+    /// So many lines leave no more of their parts than one buffer holds.
+    pub(crate) fn lines_left(parts: usize, room: usize) -> usize {
+        if parts == 1 { usize::MAX } else { crate::graph::LARGEST / (parts * room * TopK::KEY) }
+    }
+
     /// Whether elements of a type are ranked.
     pub fn ranks(dtype: DType) -> bool {
         !matches!(dtype, DType::Str | DType::Bool)
@@ -114,6 +142,7 @@ impl Kind for TopK {
         let (n, out) = (step.inputs[0].view.dims.last().copied().unwrap_or(0), &step.output.view.dims);
         match out[..] {
             [.., pieces, k] if k <= n / pieces && n.div_ceil(pieces) <= TopK::LONGEST => Ok(()),
+            [ref lines @ .., 1, k] if TopK::at_once(lines.iter().product(), n, k) => Ok(()),
             _ => Err(Broken::Fit(format!("has {n} elements in a line for {out:?}"))),
         }
     }

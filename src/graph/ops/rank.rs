@@ -249,6 +249,9 @@ const SHORT: usize = 1024;
 /// So many elements give every compute unit of a large chip several pieces.
 const MANY: usize = 1 << 20;
 
+/// So many lines take no launches one behind the other for their pieces, where these are not sorted.
+const FEW: usize = 64;
+
 /// In how many pieces lines of `n` elements are ranked, none longer than so many: such that lanes may load neighbours, where there are some. Sorting
 /// takes as long for shorter ones.
 fn pieces(n: usize, longest: usize, sorting: bool) -> usize {
@@ -308,7 +311,8 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         false => TopK::LONGEST,
     };
     let most = if sorting { longest } else { TopK::LONGEST };
-    while lines.n > most {
+    let at_once = (sorting || outer * inner <= FEW) && dtype.size() <= 4;
+    while lines.n > most && !(at_once && TopK::at_once(outer * inner, lines.n, k)) {
         let pieces = pieces(lines.n, longest, sorting);
         lines.keep(cx, pieces, &wanted);
     }
