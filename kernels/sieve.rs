@@ -10,7 +10,7 @@
 
 use super::Writer;
 use super::error::Res;
-use super::sorted::Key;
+use super::sorted::{Key, less};
 use crate::mir::{Gen, Part, Pipeline, Type};
 use barewave_isa::{Target, op};
 
@@ -263,17 +263,7 @@ const BEHIND: u32 = (1 << 14) - 1;
 
 /// Adds 1 to a key's rank where another one is better, of words of which the first one counts most.
 pub(super) fn count_better(w: &mut Writer, key: &[Part], other: &[Part], rank: Part) {
-    // Words from the last one on: what is borrowed says whether the own key is less.
-    let mut less: Option<Part> = None;
-    for (own, other) in key.iter().zip(other).rev() {
-        let (unused, borrow) = (w.b.v(1), w.b.mask());
-        let dsts = [unused.into(), borrow.into()];
-        match less {
-            None => w.b.emit(op::V_SUB_CO_U32, &dsts, &[(*own).into(), (*other).into()]),
-            Some(less) => w.b.emit(op::V_SUBB_CO_U32, &dsts, &[(*own).into(), (*other).into(), less.into()]),
-        }
-        less = Some(borrow);
-    }
+    let less = less(w, key.iter().zip(other).rev());
     if let Some(less) = less {
         let (next, unused) = (w.b.v(1), w.b.mask());
         w.b.emit(op::V_ADDC_CO_U32, &[next.into(), unused.into()], &[rank.into(), 0u32.into(), less.into()]);

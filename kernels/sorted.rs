@@ -29,17 +29,10 @@ pub(super) struct Team {
     pub member: Part,
 }
 
-/// The larger of two keys first.
-fn exchange(w: &mut Writer, keys: &mut [Key], i: usize, j: usize) {
-    let (x, y) = (keys[i].clone(), keys[j].clone());
-    if let ([x], [y]) = (&x[..], &y[..]) {
-        let of = |w: &mut Writer, g: Gen| w.b.generic(g.of(Type::U32), &[(*x).into(), (*y).into()]);
-        (keys[i], keys[j]) = (vec![of(w, Gen::Max)], vec![of(w, Gen::Min)]);
-        return;
-    }
-    // What is borrowed of the words above says which one is less.
+/// The lanes whose first number is less than the second, of words of both of which the lowest are first: what is borrowed of those above says so.
+pub(super) fn less<'a>(w: &mut Writer, words: impl Iterator<Item = (&'a Part, &'a Part)>) -> Option<Part> {
     let mut less: Option<Part> = None;
-    for (x, y) in x.iter().zip(&y) {
+    for (x, y) in words {
         let (unused, borrow) = (w.b.v(1), w.b.mask());
         let dsts = [unused.into(), borrow.into()];
         match less {
@@ -48,6 +41,18 @@ fn exchange(w: &mut Writer, keys: &mut [Key], i: usize, j: usize) {
         }
         less = Some(borrow);
     }
+    less
+}
+
+/// The larger of two keys first.
+fn exchange(w: &mut Writer, keys: &mut [Key], i: usize, j: usize) {
+    let (x, y) = (keys[i].clone(), keys[j].clone());
+    if let ([x], [y]) = (&x[..], &y[..]) {
+        let of = |w: &mut Writer, g: Gen| w.b.generic(g.of(Type::U32), &[(*x).into(), (*y).into()]);
+        (keys[i], keys[j]) = (vec![of(w, Gen::Max)], vec![of(w, Gen::Min)]);
+        return;
+    }
+    let less = less(w, x.iter().zip(&y));
     if let Some(less) = less {
         keys[i] = x.iter().zip(&y).map(|(x, y)| w.b.select(less, *y, *x)).collect();
         keys[j] = x.iter().zip(&y).map(|(x, y)| w.b.select(less, *x, *y)).collect();
