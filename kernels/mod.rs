@@ -396,9 +396,10 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     .or(computed);
     let next = summed.as_ref().unwrap_or(graph);
     let united = crate::graph::unite_parts(next, |graph, step| {
-        let whole = step.inputs.iter().chain([&step.output]);
-        let small = { whole }.all(|a| graph.tensor(a.tensor).bytes() < MAX_TENSOR_BYTES);
-        graph.open_dims.is_empty() && small && parts::pays(&cx(graph, step, target, tuning))
+        let whole = || step.inputs.iter().chain([&step.output]);
+        let small = whole().all(|a| graph.tensor(a.tensor).bytes() < MAX_TENSOR_BYTES);
+        let open = whole().all(|a| sized::is_open(graph, a.view.len()));
+        !open && small && parts::pays(&cx(graph, step, target, tuning))
     })
     .or(summed);
     let next = united.as_ref().unwrap_or(graph);

@@ -38,10 +38,20 @@ fn accesses(step: &Step) -> impl Iterator<Item = &Access> {
     step.inputs.iter().chain([&step.output])
 }
 
-/// Products of more rows are worth kernels of their own.
+/// Elementwise steps of more workitems are worth kernels of their own: these serve one place after the other as fast as waves begin, which would then take
+/// longer than a launch.
+const MOST_ITEMS: usize = 1 << 16;
+/// So are products of more rows.
 const MOST_ROWS: usize = 8;
-/// So is a softmax over more elements.
+/// So is a softmax over more elements, or over more lines that are shorter: each has a workgroup.
 const MOST_SOFTMAX: usize = 1 << 18;
+const MOST_LINES: usize = MOST_ITEMS / WORKGROUP as usize;
+const SHORT: usize = 64;
+
+/// True when elementwise steps of so many workitems are compiled for any extents.
+pub(super) fn is_open(graph: &FusedGraph, items: usize) -> bool {
+    !graph.open_dims.is_empty() && items <= MOST_ITEMS
+}
 
 /// True when a step is compiled for any extents.
 pub(super) fn fits(graph: &FusedGraph, step: &Step) -> bool {
@@ -51,9 +61,12 @@ pub(super) fn fits(graph: &FusedGraph, step: &Step) -> bool {
     let dims = &step.output.view.dims;
     let open = !graph.open_dims.is_empty()
         && match &step.kind {
-            StepKind::Pointwise => true,
+            StepKind::Pointwise => is_open(graph, items(step, super::width_of(graph, step))),
             StepKind::MatMul => computed(0) && computed(1) && dims[dims.len() - 2] <= MOST_ROWS,
-            StepKind::Softmax(_) => narrow(0) && step.output.view.len() <= MOST_SOFTMAX,
+            StepKind::Softmax(_) => {
+                let (all, length) = (step.output.view.len(), depth(step));
+                narrow(0) && all <= MOST_SOFTMAX && (length >= SHORT || all <= MOST_LINES * length)
+            }
             _ => false,
         };
     let small = |a: &Access| a.is_plain() && graph.tensor(a.tensor).bytes() < MAX_TENSOR_BYTES;
@@ -96,13 +109,18 @@ fn steps(step: &Step, width: usize) -> Vec<usize> {
     dims
 }
 
+/// Workitems of an elementwise step.
+fn items(step: &Step, width: usize) -> usize {
+    steps(step, width).iter().product()
+}
+
 /// The number behind an argument, for one step; `width` elements go together.
 pub(super) fn number(graph: &FusedGraph, step: &Step, n: Number, width: usize) -> u32 {
     let dims = steps(step, width);
     let access = |i: usize| step.inputs.get(i).unwrap_or(&step.output);
     let bytes = |i: usize, elements: i64| (elements * graph.tensor(access(i).tensor).dtype.size() as i64) as u32;
     match n {
-        Number::Count => dims.iter().product::<usize>() as u32,
+        Number::Count => items(step, width) as u32,
         Number::Depth => depth(step) as u32,
         Number::Rounds => (depth(step) as u32).div_ceil(WORKGROUP),
         Number::Extent(d) => dims[d] as u32,
@@ -138,7 +156,7 @@ pub(super) fn grid(step: &Step, width: usize) -> [u32; 3] {
     if let StepKind::Softmax(_) = step.kind {
         return [(step.output.view.len() / depth(step)) as u32, 1, 1];
     }
-    [(steps(step, width).iter().product::<usize>() as u32).div_ceil(WORKGROUP), 1, 1]
+    [(items(step, width) as u32).div_ceil(WORKGROUP), 1, 1]
 }
 
 struct Sized<'a> {
