@@ -445,13 +445,6 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
         let pairs = view.strides[3] == 1 && wide.is_multiple_of(BLOCK) && dtype == DType::F32;
         accesses.push(Access { arg, view, dtype, at, of_channel: view.strides[2..] == [0, 0], pairs });
     }
-    let masked = |b: &mut Builder, at: Offset, mask: Option<Part>| match mask {
-        Some(mask) => {
-            let reg = at.vector(b);
-            Offset { reg: Some(b.guard(mask, reg)), ..at }
-        }
-        None => at,
-    };
     for round in 0..rounds {
         let b = &mut w.b;
         let base = round % buffers * exchanged(tile);
@@ -481,9 +474,14 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
         for (dy, results) in results.iter().enumerate().filter(|(dy, _)| *dy == 0 || tall > 1) {
             let mut values = Vec::new();
             let mut loaded: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
+            let in_row = if dy > 0 { w.b.both(inside, second_row) } else { inside };
+            let masks = [in_row, w.b.both(in_row, second_column)];
             for a in &accesses {
                 let Arg::Input(i) = a.arg else { continue };
                 let buf = w.buffer(cx, a.arg)?;
+                let ends = epilogue::has_ends(cx, a.arg);
+                let place =
+                    |b: &mut Builder, dx: usize| a.place(further, [dy, dx]).within(b, masks[dx].filter(|_| ends));
                 loaded[i] = match once[i] {
                     Some(v) => vec![v; BLOCK],
                     None if a.of_channel => {
@@ -492,10 +490,14 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
                         vec![v; BLOCK]
                     }
                     None if a.pairs => {
-                        values::load_some(&mut w.b, a.dtype, buf, a.place(further, [dy, 0]), BLOCK as u32)
+                        let at = place(&mut w.b, 0);
+                        values::load_some(&mut w.b, a.dtype, buf, at, BLOCK as u32)
                     }
                     None => (0..BLOCK.min(wide))
-                        .map(|dx| values::load(&mut w.b, a.dtype, buf, a.place(further, [dy, dx])))
+                        .map(|dx| {
+                            let at = place(&mut w.b, dx);
+                            values::load(&mut w.b, a.dtype, buf, at)
+                        })
                         .collect(),
                 };
             }
@@ -506,15 +508,13 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
             }
             let Some(a) = accesses.last() else { continue };
             let buf = w.buffer(cx, a.arg)?;
-            let in_row = if dy > 0 { w.b.both(inside, second_row) } else { inside };
             if a.pairs {
-                let at = masked(&mut w.b, a.place(further, [dy, 0]), in_row);
+                let at = a.place(further, [dy, 0]).within(&mut w.b, in_row);
                 values::store_some(&mut w.b, a.dtype, buf, at, &values);
                 continue;
             }
             for (dx, value) in values.into_iter().enumerate() {
-                let mask = if dx > 0 { w.b.both(in_row, second_column) } else { in_row };
-                let at = masked(&mut w.b, a.place(further, [dy, dx]), mask);
+                let at = a.place(further, [dy, dx]).within(&mut w.b, masks[dx]);
                 values::store(&mut w.b, a.dtype, buf, at, value);
             }
         }

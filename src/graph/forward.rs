@@ -2,7 +2,8 @@
 //!
 //! Concat copies every stored input into a part of its result. When such an input is an intermediate tensor, all its
 //! writers and readers are redirected to that part and the copy disappears; chains of concatenations (DenseNet) end up
-//! in one growing tensor. So does a transposed copy that keeps rows whole, such as that of attention's heads.
+//! in one growing tensor. So does a transposed copy that keeps rows whole, such as that of attention's heads, and so do copies of
+//! parts that lie together again as they did.
 //!
 //! The copy maps element `i` of the source, with coordinates `c` in the copy's dimensions, to an address that is linear in
 //! `c`. An access to the source is redirected by writing its offset and each of its strides in the mixed radix of those
@@ -25,9 +26,12 @@ pub(crate) fn forward_writes(graph: &mut FusedGraph) {
     }
     let mut removed = vec![false; graph.steps.len()];
     for i in 0..graph.steps.len() {
-        let Some((from, to, view)) = copied(graph, i) else { continue };
-        let steps: Vec<u32> =
-            touching[from.index()].iter().copied().filter(|&s| s as usize != i && !removed[s as usize]).collect();
+        if removed[i] {
+            continue;
+        }
+        let Some(Copied { from, to, view, copies }) = copied(graph, i, &touching) else { continue };
+        let gone = |s: usize| copies.contains(&s) || removed[s];
+        let steps: Vec<u32> = touching[from.index()].iter().copied().filter(|&s| !gone(s as usize)).collect();
         let mut changed = Vec::with_capacity(steps.len());
         let fits = steps.iter().all(|&s| match redirected(graph, s as usize, from, to, &view) {
             Some(step) => {
@@ -40,7 +44,7 @@ pub(crate) fn forward_writes(graph: &mut FusedGraph) {
             for (s, step) in changed {
                 graph.steps[s as usize] = step;
             }
-            removed[i] = true;
+            copies.iter().for_each(|s| removed[*s] = true);
             let mut merged = [&steps[..], &touching[to.index()][..]].concat();
             merged.sort_unstable();
             merged.dedup();
@@ -52,26 +56,73 @@ pub(crate) fn forward_writes(graph: &mut FusedGraph) {
     graph.steps.retain(|_| !gone.next().expect("one flag per step"));
 }
 
-/// If step `i` only copies all of an intermediate tensor, or transposes it without tearing its rows: from where, to where, and
-/// the walk over the target in the source's order.
-fn copied(graph: &FusedGraph, i: usize) -> Option<(TensorId, TensorId, View)> {
+/// All of an intermediate tensor is copied, perhaps transposed without tearing its rows.
+struct Copied {
+    from: TensorId,
+    to: TensorId,
+    /// The walk over the target in the source's order.
+    view: View,
+    /// The steps that do it.
+    copies: Vec<usize>,
+}
+
+/// What step `i` does where it only copies of an intermediate tensor: both walks, in the source's order.
+fn copy(graph: &FusedGraph, i: usize) -> Option<[(TensorId, View); 2]> {
     let step = &graph.steps[i];
     let [input] = step.inputs.as_slice() else { return None };
     if step.kind != StepKind::Pointwise || !step.expr.is_copy() || !input.is_plain() {
         return None;
     }
-    let source = graph.tensor(input.tensor);
     let mut order: Vec<usize> = (0..input.view.rank()).collect();
     order.sort_by_key(|&d| (std::cmp::Reverse(input.view.strides[d]), d));
     let (from, to) = (input.view.permuted(&order), step.output.view.permuted(&order));
-    let whole = from.offset == 0 && from.is_dense() && from.len() == source.len();
     // Neighbours stay neighbours: who writes them writes lines.
     let lines = order.is_sorted() || to.strides.last() == Some(&1);
-    (whole && lines && source.role == Role::Intermediate && input.tensor != step.output.tensor).then_some((
-        input.tensor,
-        step.output.tensor,
-        to,
-    ))
+    let passing = graph.tensor(input.tensor).role == Role::Intermediate && input.tensor != step.output.tensor;
+    (lines && passing).then_some([(input.tensor, from), (step.output.tensor, to)])
+}
+
+/// If step `i` copies all of a tensor, or with others the parts of it that they copy lie behind each other in the target as they do in the source:
+/// what Split has taken apart and Concat puts together with more.
+fn copied(graph: &FusedGraph, i: usize, touching: &[Vec<u32>]) -> Option<Copied> {
+    let [(source, mut from), (target, mut to)] = copy(graph, i)?;
+    let len = graph.tensor(source).len();
+    let is_whole = |v: &View| v.offset == 0 && v.is_dense() && v.len() == len;
+    let mut copies = vec![i];
+    while !is_whole(&from) {
+        let behind = touching[source.index()].iter().map(|s| *s as usize).filter(|s| !copies.contains(s));
+        let next = behind.filter_map(|s| {
+            let [(_, part), (other, place)] = copy(graph, s).filter(|[a, _]| a.0 == source)?;
+            (other == target).then_some(())?;
+            let [from, to] = [(&from, part), (&to, place)].map(|(v, part)| joined(v, &part));
+            let ((way, from), (other, to)) = (from?, to?);
+            (way == other).then_some((s, from, to))
+        });
+        let (s, wider_from, wider_to) = { next }.next()?;
+        (from, to) = (wider_from, wider_to);
+        copies.push(s);
+    }
+    Some(Copied { from: source, to: target, view: to, copies })
+}
+
+/// Two walks as one, where the second goes on behind the first along a dimension, or ends where that begins: which dimension that is, and whether
+/// it goes on.
+fn joined(v: &View, part: &View) -> Option<((usize, bool), View)> {
+    if v.strides != part.strides {
+        return None;
+    }
+    (0..v.rank()).find_map(|d| {
+        let alike = (0..v.rank()).all(|e| e == d || v.dims[e] == part.dims[e]);
+        let goes_on = |v: &View, part: &View| part.offset == v.offset + v.dims[d] as i64 * v.strides[d];
+        let first = match (goes_on(v, part), goes_on(part, v)) {
+            (true, _) => v,
+            (_, true) => part,
+            _ => return None,
+        };
+        let mut whole = first.clone();
+        whole.dims[d] = v.dims[d] + part.dims[d];
+        alike.then_some(((d, std::ptr::eq(first, v)), whole))
+    })
 }
 
 /// Step `s` with every access to `from` redirected to `to`, or `None` when that is impossible or breaks a promise to the
