@@ -248,6 +248,11 @@ pub(super) fn choose(target: Target, tuning: &Tuning, types: Types, e: &Extents,
     choose_among(target, tuning, types, e, min_n, None).map(|(_, tile, split)| (tile, split))
 }
 
+/// The tuning says how a product is computed.
+pub(super) fn is_tuned(target: Target, tuning: &Tuning, types: Types, e: &Extents) -> bool {
+    tuned(tuning, target, &types, e).is_some()
+}
+
 /// Clocks that the quickest tile for a product takes, and which it is. What comes behind the product in the same kernel takes `more`
 /// with a tile; where that is `None` it cannot come behind it.
 pub(super) fn quickest(

@@ -13,14 +13,14 @@
 
 mod words;
 
-use super::choice::{self, Considered, Extents, Gathered, Reach, Together};
+use super::choice::{self, Considered, Extents, Gathered, Reach, Split, Together};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
 use super::regroup;
 use super::split::{self, DepthPart, Product};
 use super::tile::{Form, Order, Tile, Types};
-use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, winograd};
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, pool, winograd};
 use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
@@ -278,10 +278,24 @@ fn is_direct(cx: &Cx, types: Types, conv: &Conv) -> bool {
     if weights.dims[1] < LONG || !adds(cx, conv) {
         return true;
     }
+    quickest(cx, types, conv).map_or(true, |(clocks, ..)| clocks > WORTH * direct::clocks(cx, conv))
+}
+
+/// The tile that takes least time, its clocks, and how its depth is shared.
+fn quickest(cx: &Cx, types: Types, conv: &Conv) -> Res<(f64, Tile, Split)> {
     let columns = Columns::of(cx, conv, types);
     let (e, least) = (columns.extents(cx, conv), columns.least_width(cx, conv));
-    let tiles = choice::choose_among(cx.target, cx.tuning, types, &e, least, winograd::method(cx, conv));
-    tiles.map_or(true, |(clocks, ..)| clocks > WORTH * direct::clocks(cx, conv))
+    choice::choose_among(cx.target, cx.tuning, types, &e, least, winograd::method(cx, conv))
+}
+
+/// Clocks of a convolution, about, without its launch; none where the tuning says how it is computed.
+pub(super) fn clocks(cx: &Cx, conv: &Conv) -> Res<Option<f64>> {
+    let types = gemm::types(cx)?;
+    if is_direct(cx, types, conv) {
+        return Ok(Some(direct::clocks(cx, conv)));
+    }
+    let tuned = choice::is_tuned(cx.target, cx.tuning, types, &Columns::of(cx, conv, types).extents(cx, conv));
+    Ok(quickest(cx, types, conv).ok().map(|way| way.0).filter(|_| !tuned))
 }
 
 /// The tiles that are considered for it.
@@ -316,7 +330,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let groups = conv.groups;
     let types = gemm::types(cx)?;
     if is_direct(cx, types, conv) {
-        return direct::lower(cx, conv);
+        return pool::depthwise(cx, conv).unwrap_or_else(|| direct::lower(cx, conv));
     }
     let columns = Columns::of(cx, conv, types);
     let extents = columns.extents(cx, conv);
@@ -330,8 +344,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
             return Err(Reason::Window(t.window.kernel.clone()));
         }
     }
-    let (method, least) = (winograd::method(cx, conv), columns.least_width(cx, conv));
-    let (_, tile, split) = choice::choose_among(cx.target, cx.tuning, types, &extents, least, method)?;
+    let (_, tile, split) = quickest(cx, types, conv)?;
     if let Form::Winograd { .. } = tile.form {
         return winograd::lower(cx, conv, &tile, &split);
     }

@@ -1,6 +1,7 @@
 //! Direct convolution for few output channels per group (depthwise above all): one workitem computes an output
-//! position of one channel, or of some of a group, or some positions below each other, with the channels' weights in scalar registers
-//! (of types other than f32 in vector registers, each loaded for all lanes at once). Bytes are summed in 32-bit integers.
+//! position of one channel, or of some of a group, or some positions below each other, with the channels' weights in scalar registers, narrow ones
+//! several in each (but where they do not lie in whole words and the model computes them: then in vector registers, each loaded for all lanes at once). Halves are
+//! multiplied as they are where an instruction does that. Bytes are summed in 32-bit integers.
 //!
 //! Windows of positions below each other overlap, and those of a group's channels are the same: what several of them need is loaded once. Lanes have neighbours of a row, so their
 //! loads lie together. Small windows of some input channels are loaded together, so that their loads are waited for once. Sums are in the order of
@@ -13,12 +14,12 @@ use super::choice::Machine;
 use super::error::Res;
 use super::float::Float;
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, address, epilogue};
-use crate::graph::fused::{Conv, Window};
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, epilogue};
+use crate::graph::fused::{Conv, Role, Window};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Gen, Opnd, Part, Type};
+use crate::mir::{Buffer, Gen, MInst, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
+use barewave_isa::{ModName, Mods, op};
 
 pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let (window, groups) = (&conv.window, conv.groups);
@@ -58,9 +59,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let start = w.b.mul(image, (x.strides[0] * bytes as i64) as u32);
     let start = w.b.mad(group, (inputs as i64 * x.strides[1] * bytes as i64) as u32, start);
     let buf = w.buffer(cx, Arg::Input(0))?;
-    let skip = w.b.mul(channel, (inputs * taps * bytes) as u32);
-    let skip = w.b.add(skip, (weights.offset * bytes as i64) as u32);
-    let source = Weights::new(&mut w, cx, t, skip)?;
+    let source = Weights::new(&mut w, cx, channel, taps)?;
     let is_bytes = t == DType::I8;
     let zero = |w: &mut Writer| if is_bytes { w.b.to_vector(0u32) } else { Float(ty).held(&mut w.b, 0.0) };
     // Those of a channel's positions, channel by channel.
@@ -71,10 +70,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let rounds = ((inputs / together) as u32).max(1);
     let step = (x.strides[1] * bytes as i64) as u32;
     let body = |w: &mut Writer| {
-        let of_channel = |w: &mut Writer, a: usize| -> Vec<Part> {
-            (0..together * taps).map(|i| source.load(w, t, a * inputs * taps + i)).collect()
-        };
-        let loaded: Vec<Vec<Part>> = (0..below.across).map(|a| of_channel(w, a)).collect();
+        let loaded: Vec<Vec<Weight>> = (0..below.across).map(|a| source.load(w, a * inputs, together)).collect();
         let all: usize = whole.kernel.iter().product();
         let element = |w: &mut Writer, at: Part, voff: Part| match values::stored(t) == ty {
             _ if is_bytes => {
@@ -84,7 +80,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
             true => w.b.load(buf, ty.dwords(), voff, at, 0),
             false => {
                 let raw = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, voff, at, 0);
-                w.b.convert(values::stored(t), ty, raw)
+                if source.mixes { raw } else { w.b.convert(values::stored(t), ty, raw) }
             }
         };
         // Those of one position and channel are added as they come.
@@ -104,17 +100,18 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
                     element(w, at, place)
                 });
                 for (weights, sums) in loaded.iter().zip(sums.chunks(below.count)) {
-                    let (sum, weight) = (sums[n], weights[i]);
-                    if is_bytes {
-                        w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[v.into(), weight.into(), sum.into()]);
-                    } else {
-                        Float(ty).fma_into(&mut w.b, sum, weight, v);
+                    match weights[i] {
+                        Weight::Whole(weight) if is_bytes => {
+                            let sum = sums[n];
+                            w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[v.into(), weight.into(), sum.into()]);
+                        }
+                        weight => weight.multiply_add(w, ty, sums[n], (v, source.mixes)),
                     }
                 }
             }
         }
         w.b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), (together as u32 * step).into()]);
-        source.advance(w, (together * taps * bytes) as u32);
+        source.advance(w, together);
     };
     if rounds == 1 {
         body(&mut w);
@@ -174,6 +171,9 @@ fn together(cx: &Cx, conv: &Conv, below: &Below) -> usize {
     let fits = |n: &usize| inputs >= *n && inputs.is_multiple_of(*n) && few(n);
     CHANNELS.into_iter().find(fits).unwrap_or(1)
 }
+
+/// Bytes of a scalar register.
+const WORD: usize = 4;
 
 /// Waves of a SIMD that hide each other's waits at most.
 const RESIDENT: f64 = 8.0;
@@ -346,56 +346,151 @@ fn flipped(w: &mut Writer, x: Part, flip: u8) -> Part {
     }
 }
 
-/// Where the weights of a channel come from.
-enum Weights {
-    /// f32: scalar loads from an address.
-    Scalar(Part),
-    /// Other types: loads of one element for all lanes, from a buffer at a scalar offset.
-    Uniform(Buffer, Part),
+/// Where the weights of a channel come from: a buffer, at a scalar offset.
+pub(super) struct Weights {
+    buf: Buffer,
+    at: Part,
+    t: DType,
+    /// Weights of an input channel, and bytes that they take.
+    taps: usize,
+    bytes: usize,
+    /// They come in whole words, by scalar loads.
+    words: bool,
+    /// Halves are multiplied as they are.
+    mixes: bool,
+}
+
+/// A weight as it is multiplied with.
+#[derive(Clone, Copy)]
+pub(super) enum Weight {
+    Whole(Part),
+    /// Half of a word, the high one or the other.
+    Half(Part, bool),
+}
+
+impl Weight {
+    /// Adds its product with an element to a sum of a type; the element may be the low half of a word.
+    pub fn multiply_add(self, w: &mut Writer, ty: Type, sum: Part, (x, is_half): (Part, bool)) {
+        match self {
+            Weight::Whole(weight) => Float(ty).fma_into(&mut w.b, sum, weight, x),
+            Weight::Half(word, high) => {
+                let halves = 0b10 | i32::from(is_half);
+                let mods = Mods::new().with(ModName::OpSel, i32::from(high) << 1).with(ModName::OpSelHi, halves);
+                let srcs = [x.into(), word.into(), sum.into()];
+                w.b.push(MInst { mods, ..MInst::new(op::V_FMA_MIX_F32, &[sum.into()], &srcs) });
+            }
+        }
+    }
+}
+
+/// Words of a scalar load at most, and of a load for each lane.
+const MOST_WORDS: usize = 8;
+const MOST_OF_LANES: usize = 4;
+
+/// Weights of these types come in whole words where they lie in such, and are put into such where they are known.
+fn comes_in_words(cx: &Cx, taps: usize) -> [bool; 2] {
+    let (t, access) = (cx.dtype(Arg::Input(1)), &cx.step.inputs[1]);
+    let known = matches!(t, DType::F32 | DType::F16 | DType::BF16 | DType::I8);
+    let as_it_is = [taps, access.view.offset as usize].iter().all(|n| (n * t.size()).is_multiple_of(WORD));
+    let constant = matches!(cx.graph.tensor(access.tensor).role, Role::Constant(_));
+    [known && as_it_is, known && (as_it_is || constant)]
 }
 
 impl Weights {
-    /// The weights that begin `skip` bytes into operand 1.
-    fn new(w: &mut Writer, cx: &Cx, t: DType, skip: Part) -> Res<Weights> {
-        if t == DType::F32 {
-            let source = Weights::Scalar(w.pointer(Arg::Input(1)));
-            source.move_by(w, skip.into());
-            return Ok(source);
-        }
-        let buf = w.buffer(cx, Arg::Input(1))?;
-        let at = w.b.s(1);
-        w.b.copy_into(at, skip);
-        Ok(Weights::Uniform(buf, at))
+    /// A window's weights may be loaded for each lane.
+    pub fn come_in_words(cx: &Cx, taps: usize) -> bool {
+        comes_in_words(cx, taps)[1]
     }
 
-    /// Weight `i` of the current input channel, as it is computed with.
-    fn load(&self, w: &mut Writer, t: DType, i: usize) -> Part {
-        match *self {
-            Weights::Scalar(pointer) => {
-                let s = w.b.s(1);
-                w.b.scalar_load_into(s, pointer, (i * t.size()) as u32);
-                s
-            }
-            Weights::Uniform(buf, at) => {
-                values::load(&mut w.b, t, buf, Offset { reg: Some(at), imm: (i * t.size()) as u32 }).whole(&mut w.b)
-            }
+    /// The weights of an output channel, which may be one for each lane.
+    pub fn new(w: &mut Writer, cx: &Cx, channel: Part, taps: usize) -> Res<Weights> {
+        let (t, access) = (cx.dtype(Arg::Input(1)), &cx.step.inputs[1]);
+        let (size, [channels, inputs]) = (t.size(), [access.view.dims[0], access.view.dims[1]]);
+        let [as_it_is, words] = comes_in_words(cx, taps);
+        let (buf, bytes, first) = if words && !as_it_is {
+            let bytes = (taps * size).next_multiple_of(WORD);
+            let (taken, along) = (bytes / size, inputs * bytes / size);
+            let packing = Packing {
+                operand: 1,
+                groups: 1,
+                channels,
+                taps: along,
+                together: [taps, taken],
+                lines: channels,
+                pitch: along,
+                along_k: true,
+                size,
+            };
+            (w.blob(Blob::Weights(packing)), bytes, 0)
+        } else {
+            (w.buffer(cx, Arg::Input(1))?, taps * size, access.view.offset as usize * size)
+        };
+        let skip = w.b.mul(channel, (inputs * bytes) as u32);
+        let mut at = w.b.add(skip, first as u32);
+        if !w.b.is_vector(channel.into()) {
+            let moved = w.b.s(1);
+            w.b.copy_into(moved, at);
+            at = moved;
         }
+        let mixes = words && t == DType::F16 && cx.target.has(op::V_FMA_MIX_F32);
+        Ok(Weights { buf, at, t, taps, bytes, words, mixes })
     }
 
-    /// On to the weights that begin `bytes` further.
-    fn advance(&self, w: &mut Writer, bytes: u32) {
-        self.move_by(w, bytes.into());
+    /// The weights of so many input channels from one on, as they are computed with.
+    pub fn load(&self, w: &mut Writer, first: usize, channels: usize) -> Vec<Weight> {
+        let size = self.t.size();
+        let all = (0..channels).flat_map(|c| (0..self.taps).map(move |i| c * self.bytes + i * size));
+        if !self.words {
+            let one = |byte| {
+                let at = Offset { reg: Some(self.at), imm: (first * self.bytes + byte) as u32 };
+                Weight::Whole(values::load(&mut w.b, self.t, self.buf, at).whole(&mut w.b))
+            };
+            return all.map(one).collect();
+        }
+        let (count, mut words) = (channels * self.bytes / WORD, Vec::new());
+        let for_lanes = w.b.is_vector(self.at.into());
+        while words.len() < count {
+            let most = if for_lanes { MOST_OF_LANES } else { MOST_WORDS };
+            let some = 1 << (count - words.len()).min(most).ilog2();
+            let byte = (first * self.bytes + words.len() * WORD) as u32;
+            let dst = if for_lanes { w.b.v(some as u8) } else { w.b.s(some as u8) };
+            match for_lanes {
+                true => w.b.load_into(dst, self.buf, self.at, 0u32, byte),
+                false => w.b.scalar_buffer_load_into(dst, self.buf, self.at, byte),
+            }
+            words.extend((0..some as u8).map(|i| dst.dword(i)));
+        }
+        all.map(|byte| self.weight(w, words[byte / WORD], byte % WORD)).collect()
     }
 
-    fn move_by(&self, w: &mut Writer, by: Opnd) {
-        match self {
-            Weights::Scalar(pointer) => {
-                let (lo, hi): (Opnd, Opnd) = (pointer.dword(0).into(), pointer.dword(1).into());
-                w.b.emit(op::S_ADD_U32, &[lo], &[lo, by]);
-                w.b.emit(op::S_ADDC_U32, &[hi], &[hi, 0u32.into()]);
+    /// The one that begins with a byte of a word.
+    fn weight(&self, w: &mut Writer, word: Part, byte: usize) -> Weight {
+        let (high, shift) = (byte > 0, 8 * byte as u32);
+        let bits = |w: &mut Writer, g: Gen, by: u32| {
+            let to = if w.b.is_vector(word.into()) { w.b.v(1) } else { w.b.s(1) };
+            w.b.emit(g.of(Type::U32), &[to.into()], &[word.into(), by.into()]);
+            to
+        };
+        Weight::Whole(match self.t {
+            DType::F16 if self.mixes => return Weight::Half(word, high),
+            DType::I8 => {
+                let to = w.b.s(1);
+                w.b.emit(op::S_BFE_I32, &[to.into()], &[word.into(), (shift | 8 << 16).into()]);
+                to
             }
-            Weights::Uniform(_, at) => w.b.emit(Gen::Add.of(Type::I32), &[(*at).into()], &[(*at).into(), by]),
-        }
+            DType::BF16 if high => bits(w, Gen::And, 0xffff_0000),
+            DType::BF16 => bits(w, Gen::Shl, 16),
+            DType::F16 => {
+                let half = bits(w, Gen::Shr, shift);
+                w.b.convert(Type::F16, Type::F32, half)
+            }
+            _ => word,
+        })
+    }
+
+    /// On to the weights of the input channels behind so many.
+    fn advance(&self, w: &mut Writer, channels: usize) {
+        w.b.emit(Gen::Add.of(Type::I32), &[self.at.into()], &[self.at.into(), ((channels * self.bytes) as u32).into()]);
     }
 }
 

@@ -90,6 +90,13 @@ pub(super) fn extents_in_rows(cx: &Cx) -> Extents {
     Extents { bands: false, shares: false, straight: false, few: false, ..extents(cx) }
 }
 
+/// Clocks of the quickest tiles, without the launch; none where the tuning says how the product is computed.
+pub(super) fn clocks(cx: &Cx) -> Res<Option<f64>> {
+    let (types, e) = (gemm::types(cx)?, extents(cx));
+    let quickest = choice::quickest(cx.target, cx.tuning, types, &e, |_, _| Some(0.0))?.0;
+    Ok((!choice::is_tuned(cx.target, cx.tuning, types, &e)).then_some(quickest))
+}
+
 /// What the product's sparse operand is, if one is.
 fn sparse(cx: &Cx) -> Option<Sparse> {
     match cx.step.kind {

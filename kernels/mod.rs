@@ -14,6 +14,7 @@ mod choice;
 mod conv;
 mod direct;
 mod divided;
+mod dots;
 mod double;
 mod elementary;
 mod epilogue;
@@ -84,6 +85,7 @@ mod zipped;
 
 pub use blob::{Blob, Packing};
 pub use choice::{Candidate, Considered, EQUAL_SHARES};
+use dots::Dots;
 pub use error::Reason;
 use error::Res;
 pub use linked::{Link, chains, loaded_ahead};
@@ -262,7 +264,7 @@ fn same_tensors(step: &Step) -> String {
 pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuning) -> Option<Considered> {
     let cx = cx(graph, step, target, tuning);
     match &step.kind {
-        _ if sized::fits(graph, step) => None,
+        _ if sized::fits(graph, step) || Dots::of(&cx).is_some() => None,
         StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => {
             matmul::candidates(&cx).ok()
         }
@@ -466,11 +468,17 @@ pub fn lower_linked(
     let kernels = match &step.kind {
         _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
-        StepKind::Conv(c) => conv::lower(&cx, c),
-        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => match tiny::lower(&cx) {
-            Some(kernels) => kernels,
-            None => matmul::lower(&cx, None, None),
+        StepKind::Conv(c) => match Dots::of(&cx) {
+            Some(dots) => dots.lower(&cx),
+            None => conv::lower(&cx, c),
         },
+        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => {
+            match (tiny::lower(&cx), Dots::of(&cx)) {
+                (Some(kernels), _) => kernels,
+                (None, Some(dots)) => dots.lower(&cx),
+                (None, None) => matmul::lower(&cx, None, None),
+            }
+        }
         StepKind::Normed(n) => normed::lower(&cx, n),
         StepKind::Standardized(s) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),

@@ -6,6 +6,7 @@
 //! come from second-level caches again and again, or by narrow loads ([`planes`]). Positions beyond an edge read as nothing, or, of a maximum whose windows have no gaps, rows
 //! beyond an edge are the edge's own. Windows that are too wide for registers are walked by a scalar loop, one for each workitem.
 
+mod depthwise;
 mod planes;
 
 use super::address::{self, Offset};
@@ -13,7 +14,7 @@ use super::bounds::Bounds;
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
-use super::pointwise::{self, WORKGROUP};
+use super::pointwise::{self, Steps, WORKGROUP};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, reduce};
 use crate::graph::expr::{Expr, Scalar};
@@ -21,6 +22,7 @@ use crate::graph::fused::{PoolOp, Step, Window};
 use crate::graph::interpret::evaluate;
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
+pub(super) use depthwise::depthwise;
 use planes::Planes;
 
 /// Columns of all rows of results that a workitem holds at most, and rows that it reads at most.
@@ -149,6 +151,8 @@ struct Pooling<'a> {
     prologue: &'a Expr,
     pool: PoolOp,
     neutral: Scalar,
+    /// Elements are multiplied with operand 1, a window of weights for each channel.
+    weights: bool,
 }
 
 pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> Res<Vec<Kernel>> {
@@ -165,8 +169,8 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         (PoolOp::Max, false, false) => Scalar::Int(0),
         _ => Scalar::Float(0.0),
     };
-    let pooling = Pooling { cx, window, prologue, pool, neutral };
-    if let Some(planes) = Planes::of(&pooling) {
+    let pooling = Pooling { cx, window, prologue, pool, neutral, weights: false };
+    if let Some((_, planes)) = Planes::of(&pooling) {
         return planes.lower(&pooling);
     }
     let share = share(cx, window);
@@ -375,8 +379,15 @@ impl Pooling<'_> {
         values::load_some(&mut w.b, self.cx.dtype(Arg::Input(0)), buf, place, count as u32)
     }
 
-    /// The combined elements of each window, in rows of neighbours.
-    fn rows(&self, w: &mut Writer, share: &Share, coords: &[Option<Part>], source: Source) -> Res<Vec<Combined>> {
+    /// Goes through the rows that a workitem reads, each with its number, its elements behind the prologue, and as they were loaded.
+    fn walk(
+        &self,
+        w: &mut Writer,
+        share: &Share,
+        coords: &[Option<Part>],
+        source: Source,
+        mut take: impl FnMut(&mut Writer, usize, [&[Option<Value>]; 2]),
+    ) -> Res<()> {
         let (cx, window, view) = (self.cx, self.window, self.view());
         let (n, t) = (window.kernel.len(), cx.dtype(Arg::Input(0)));
         let (step, stride, extent) = (window.strides[n - 1], view.strides[n + 1], view.dims[n + 1]);
@@ -413,20 +424,7 @@ impl Pooling<'_> {
             at += count as i32;
         }
         let kernel = rows(window, share.below, share.stack);
-        let inner: usize = kernel.get(share.stack + 1..).unwrap_or_default().iter().product();
         let dims = self.taps(w, coords, &kernel);
-        let mut columns: Vec<Vec<Option<Value>>> = vec![vec![None; share.columns(window)]; share.below];
-        // The rows that results lie in themselves.
-        let again = kernel.iter().product::<usize>() as f64 / share.below as f64;
-        // Narrow floats would be converted again, too.
-        let is_dear = || is_busy(cx, again + 1.0) || t.size() < 4;
-        let reads_own = epilogue::operands(cx).into_iter().any(|i| self.is_own(i)) && is_dear();
-        let row_of = |h: usize| {
-            let place = |d: usize| window.pads[d] / window.dilations[d] + if d == share.stack { h } else { 0 };
-            kernel.iter().enumerate().fold(0, |row, (d, k)| row * k + place(d))
-        };
-        let centres: Vec<usize> = if reads_own { (0..share.below).map(row_of).collect() } else { Vec::new() };
-        let mut places = vec![Vec::new(); share.below];
         for row in 0..kernel.iter().product::<usize>() {
             let (mut rest, mut offset, mut mask) = (row, base, None);
             for taps in dims.iter().rev() {
@@ -450,21 +448,50 @@ impl Pooling<'_> {
                     raw[e] = Some(x);
                 }
             }
+            take(w, row, [&own, &raw]);
+        }
+        Ok(())
+    }
+
+    /// Results whose windows have a row: their numbers below each other, and which row of theirs it is.
+    fn takers(&self, share: &Share, row: usize) -> Vec<(usize, usize)> {
+        let (window, kernel) = (self.window, rows(self.window, share.below, share.stack));
+        let inner: usize = kernel.get(share.stack + 1..).unwrap_or_default().iter().product();
+        let place = kernel.get(share.stack).map_or(0, |k| row / inner % k);
+        let of = |h: usize| {
+            let own = place.checked_sub(h * window.strides[share.stack])?;
+            (kernel.is_empty() || own < window.kernel[share.stack]).then_some((h, own))
+        };
+        (0..share.below).filter_map(of).collect()
+    }
+
+    /// The combined elements of each window, in rows of neighbours.
+    fn rows(&self, w: &mut Writer, share: &Share, coords: &[Option<Part>], source: Source) -> Res<Vec<Combined>> {
+        let (cx, window) = (self.cx, self.window);
+        let (n, t, before) = (window.kernel.len(), cx.dtype(Arg::Input(0)), share.around[0]);
+        let (step, kernel) = (window.strides[n - 1], rows(window, share.below, share.stack));
+        let mut columns: Vec<Vec<Option<Value>>> = vec![vec![None; share.columns(window)]; share.below];
+        // The rows that results lie in themselves.
+        let again = kernel.iter().product::<usize>() as f64 / share.below as f64;
+        // Narrow floats would be converted again, too.
+        let is_dear = || is_busy(cx, again + 1.0) || t.size() < 4;
+        let reads_own = epilogue::operands(cx).into_iter().any(|i| self.is_own(i)) && is_dear();
+        let row_of = |h: usize| {
+            let place = |d: usize| window.pads[d] / window.dilations[d] + if d == share.stack { h } else { 0 };
+            kernel.iter().enumerate().fold(0, |row, (d, k)| row * k + place(d))
+        };
+        let centres: Vec<usize> = if reads_own { (0..share.below).map(row_of).collect() } else { Vec::new() };
+        let mut places = vec![Vec::new(); share.below];
+        self.walk(w, share, coords, source, |w, row, [own, raw]| {
             if let Some(h) = centres.iter().position(|centre| *centre == row) {
                 places[h] = raw[before..before + share.width].iter().copied().flatten().collect();
             }
-            let place = kernel.get(share.stack).map_or(0, |k| row / inner % k);
-            for (h, columns) in columns.iter_mut().enumerate() {
-                // Whether it is a row of this result's windows.
-                let first = h * window.strides[share.stack];
-                let taken = n == 1 || (first..first + window.kernel[share.stack]).contains(&place);
-                if taken {
-                    for (sum, x) in columns.iter_mut().zip(&own).filter_map(|(sum, x)| Some((sum, (*x)?))) {
-                        *sum = Some(sum.map_or(x, |sum| self.combine(w, sum, x)));
-                    }
+            for (h, _) in self.takers(share, row) {
+                for (sum, x) in columns[h].iter_mut().zip(own).filter_map(|(sum, x)| Some((sum, (*x)?))) {
+                    *sum = Some(sum.map_or(x, |sum| self.combine(w, sum, x)));
                 }
             }
-        }
+        })?;
         let mut out = Vec::new();
         for (columns, own) in columns.into_iter().zip(places) {
             let mut results = Vec::new();
@@ -595,6 +622,36 @@ impl Pooling<'_> {
         Some(shares)
     }
 
+    /// Neighbours of operand `i`, or one that serves for all: as many at once as one load may take.
+    fn operand(
+        &self,
+        w: &mut Writer,
+        i: usize,
+        coords: &[Option<Part>],
+        width: usize,
+        known: &mut Vec<Steps>,
+    ) -> Res<Vec<Value>> {
+        let (cx, d) = (self.cx, coords.len() - 1);
+        let a = &cx.step.inputs[i];
+        let piece = match a.is_plain() && a.view.strides[d] == 0 {
+            true => return pointwise::load(w, cx, i, coords, 1, known),
+            false => (1 << width.trailing_zeros()).min(16 / cx.dtype(Arg::Input(i)).size().min(16)),
+        };
+        let mut all = Vec::new();
+        for e in (0..width).step_by(piece) {
+            let mut coords = coords.to_vec();
+            if e > 0 {
+                coords[d] = Some(match coords[d] {
+                    Some(c) => w.b.add(c, e as u32),
+                    None => w.b.to_vector(e as u32),
+                });
+            }
+            let some = pointwise::load(w, cx, i, &coords, piece, known)?;
+            all.extend((0..piece).map(|e| some[e.min(some.len() - 1)]));
+        }
+        Ok(all)
+    }
+
     /// What the step's expression makes of neighbours of a row.
     fn results(
         &self,
@@ -610,7 +667,7 @@ impl Pooling<'_> {
         for i in epilogue::operands(cx) {
             operands[i] = match self.is_own(i) && !places.is_empty() {
                 true => places.clone(),
-                false => pointwise::load(w, cx, i, coords, width, &mut known)?,
+                false => self.operand(w, i, coords, width, &mut known)?,
             };
         }
         let mut results = Vec::new();

@@ -8,6 +8,7 @@ use super::{PoolOp, Pooling, Share, Source, is_busy, last, rows};
 use crate::graph::fused::Window;
 use crate::kernels::address::{self, Offset};
 use crate::kernels::choice::Machine;
+use crate::kernels::direct::Weights;
 use crate::kernels::error::Res;
 use crate::kernels::lines::ENOUGH;
 use crate::kernels::pointwise::WORKGROUP;
@@ -71,8 +72,8 @@ fn divisors(n: usize, most: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Planes {
-    /// How the step is computed this way, where it is sooner so.
-    pub fn of(pooling: &Pooling) -> Option<Planes> {
+    /// How the step is computed this way, where it is sooner so; and clocks that all workgroups take, about.
+    pub fn of(pooling: &Pooling) -> Option<(f64, Planes)> {
         let (cx, window) = (pooling.cx, pooling.window);
         let (x, out) = (&cx.step.inputs[0], &cx.step.output);
         let sizes = [Arg::Input(0), Arg::Output].map(|arg| cx.dtype(arg).size());
@@ -89,7 +90,7 @@ impl Planes {
             && known(Arg::Input(0))
             && known(Arg::Output)
             && [x, out].into_iter().zip(sizes).all(whole)
-            && epilogue::operands(cx).is_empty();
+            && (pooling.weights || epilogue::operands(cx).is_empty());
         if !fits || !pays(pooling) {
             return None;
         }
@@ -99,7 +100,8 @@ impl Planes {
         let fits = |found: &Planes| found.lds(cx, window) <= lds;
         let mut best: Option<(f64, Planes)> = None;
         for (wide, below) in divisors(width, WIDTH).flat_map(|w| divisors(height, BELOW).map(move |b| (w, b))) {
-            let Some((share, words)) = Planes::share(cx, window, wide, below) else { continue };
+            let shared = Planes::share(cx, window, wide, below).filter(|(share, _)| pooling.holds(share));
+            let Some((share, words)) = shared else { continue };
             let work = share.work(pooling, words);
             let parts = divisors(height / below, height).filter(|p| *p == 1 || read.is_multiple_of(WORD));
             for parts in parts.filter(|p| *p == 1 || written.is_multiple_of(WORD)) {
@@ -125,7 +127,7 @@ impl Planes {
                 }
             }
         }
-        best.map(|b| b.1)
+        best.map(|(of_row, found)| (of_row * (planes * height) as f64, found))
     }
 
     /// Clocks of a workgroup whose workitems have so many instructions, and accesses of LDS, where the others of the chip are as many.
@@ -262,6 +264,14 @@ impl Planes {
         // As far behind the row's beginning as elements are in front of an offset.
         let before = (self.share.around[0] * cx.dtype(Arg::Input(0)).size()) as u32;
         let none = w.b.to_vector(self.bytes(cx)[0] as u32 + before);
+        // Of one plane weights are the same for all.
+        let taps = pooling.window.kernel.iter().product();
+        let of_group = if pooling.weights && self.planes == 1 {
+            let (_, channel) = w.b.divmod(plane, out.dims[1] as u32);
+            Weights::new(&mut w, cx, channel, taps)?.load(&mut w, 0, 1)
+        } else {
+            Vec::new()
+        };
         let run = self.run(cx, Arg::Input(0), from);
         let buf = w.buffer(cx, Arg::Input(0))?;
         let loaded = run.load(&mut w, buf, self.filled(cx, pooling.window));
@@ -280,11 +290,22 @@ impl Planes {
                 (Some(row), None) => Some(w.b.to_vector(row)),
                 (None, own) => own,
             };
-            let coords = [None, None, absolute, beside];
             let mut number = at[0];
             if let Some(n) = number.filter(|_| (turn + 1) * WORKGROUP > units) {
                 let last = w.b.to_vector(self.planes as u32 - 1);
                 number = Some(w.b.op(Gen::Min.of(Type::U32), &[n.into(), last.into()]));
+            }
+            // What is told by channels, and its elements.
+            let (mut coords, mut weights) = ([None, None, absolute, beside], &of_group);
+            let of_lane;
+            if pooling.weights {
+                let plane = number.map_or(plane, |n| w.b.add(n, plane));
+                let (image, channel) = w.b.divmod(plane, out.dims[1] as u32);
+                (coords[0], coords[1]) = (Some(image), Some(channel));
+                if number.is_some() {
+                    of_lane = Weights::new(&mut w, cx, channel, taps)?.load(&mut w, 0, 1);
+                    weights = &of_lane;
+                }
             }
             let first = match number {
                 Some(n) => w.b.mul(n, (self.read * read) as u32),
@@ -297,7 +318,11 @@ impl Planes {
                 }
                 None => first,
             };
-            let combined = pooling.rows(&mut w, &self.share, &coords, Source::Lds { first, base, none })?;
+            let source = Source::Lds { first, base, none };
+            let combined = match pooling.weights {
+                true => pooling.convolved(&mut w, &self.share, &coords, source, weights)?,
+                false => pooling.rows(&mut w, &self.share, &coords, source)?,
+            };
             let shares = pooling.shares(&mut w, &coords, [self.share.width, self.share.below], 2);
             let size = cx.dtype(Arg::Output).size();
             let sums = [(at[0], self.rows * written), (own, written), (beside, size)];
@@ -309,7 +334,13 @@ impl Planes {
             });
             let to = to.unwrap_or_else(|| w.b.to_vector(0u32));
             for (r, combined) in combined.into_iter().enumerate() {
-                let list = pooling.results(&mut w, &coords, combined, &shares, (2, r))?;
+                let mut own = coords;
+                if let Some(first) = coords[2].filter(|_| r > 0) {
+                    own[2] = Some(w.b.add(first, r as u32));
+                } else if r > 0 {
+                    own[2] = Some(w.b.to_vector(r as u32));
+                }
+                let list = pooling.results(&mut w, &own, combined, &shares, (2, r))?;
                 self.leave(&mut w, cx, &list, to, results + (r * written) as u32);
             }
         }
@@ -317,8 +348,8 @@ impl Planes {
         let buf = w.buffer(cx, Arg::Output)?;
         self.run(cx, Arg::Output, to).empty(&mut w, buf, results);
         let groups = planes.div_ceil(self.planes) * self.parts;
-        let taps: usize = pooling.window.kernel.iter().product();
-        Ok(vec![w.finish([groups as u32, 1, 1], (out.len() * taps) as u64)])
+        let flops = if pooling.weights { 2 } else { 1 } * out.len() * taps;
+        Ok(vec![w.finish([groups as u32, 1, 1], flops as u64)])
     }
 
     /// Leaves neighbours of a row of results in LDS.
@@ -361,7 +392,10 @@ impl Share {
         let converted: usize = converted.map(|c| c.1).sum();
         // What lies outside is chosen from.
         let edges = if whole { 0 } else { self.around.iter().map(|n| n.div_ceil(self.grain)).sum::<usize>() * read };
-        let combined = columns * self.below * (window.kernel[0] - 1) + results * (window.kernel[1] - 1);
+        let combined = match pooling.weights {
+            true => pooling.multiplied(self) + results * (epilogue::clocks(cx) / Machine::of(cx.target).issue) as usize,
+            false => columns * self.below * (window.kernel[0] - 1) + results * (window.kernel[1] - 1),
+        };
         let (factors, scaled) = match pooling.pool {
             PoolOp::Max | PoolOp::Sum => (0, 0),
             _ => (if whole { 0 } else { self.width.min(2) } + if all { 0 } else { self.below.min(2) }, 2 * results),
@@ -385,7 +419,7 @@ fn pays(pooling: &Pooling) -> bool {
     let shared: f64 = window.kernel.iter().zip(&window.strides).map(|(k, s)| *k as f64 / *s as f64).product();
     let again = window.kernel[0] as f64 / window.strides[0] as f64;
     let dear = cx.dtype(Arg::Input(0)).size() < WORD || pooling.pool != PoolOp::Max;
-    shared > 1.0 && (dear || is_busy(cx, again + 1.0))
+    shared > 1.0 && (pooling.weights || dear || is_busy(cx, again + 1.0))
 }
 
 impl Pooling<'_> {
