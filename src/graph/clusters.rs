@@ -3,7 +3,7 @@
 //! A value with several readers is normally written to memory once. That would split `x * sigmoid(x)`, GELU, Mish and
 //! other activations into two kernels. So for each such value this pass walks forward from its readers, in order, for a
 //! few nodes: when all are elementwise and everything joins again in one value, the whole region becomes one expression
-//! and its inner values stay unstored.
+//! and its inner values stay unstored. So does a value that is only cut into parts which one Concat puts together.
 
 use super::ops;
 use super::resolve::{Resolved, ValueId};
@@ -33,9 +33,24 @@ pub(crate) fn find_clusters(r: &Resolved<'_>) -> Vec<bool> {
                     inline[v.index()] = true;
                 }
             }
+            inline[out.index()] |= is_put_together(r, &readers, out);
         }
     }
     inline
+}
+
+/// All who read a value cut parts of it, and one Concat reads each of these, once.
+fn is_put_together(r: &Resolved<'_>, readers: &[Vec<u32>], value: ValueId) -> bool {
+    let node = |n: u32| &r.nodes[n as usize];
+    let is = |n: u32, ops: &[&str]| node(n).node.domain.is_empty() && ops.contains(&node(n).node.op.as_str());
+    let mut all = None;
+    let cuts = |n: u32| is(n, &["Slice", "Split"]) && node(n).inputs.first() == Some(&Some(value));
+    let parts = readers[value.index()].iter().filter(|n| cuts(**n)).flat_map(|n| node(*n).outputs.iter().flatten());
+    let together = parts.map(|part| &readers[part.index()][..]).all(|list| match list {
+        [n] => *all.get_or_insert(*n) == *n && is(*n, &["Concat"]),
+        _ => false,
+    });
+    together && readers[value.index()].iter().all(|n| cuts(*n)) && all.is_some()
 }
 
 /// The values from `start` up to where its readers join again, without the joining value.

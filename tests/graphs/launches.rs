@@ -460,3 +460,88 @@ fn parts_that_are_alike_go_in_one_launch() {
     finish(&mut b, "", &[z]);
     outputs(&b, "parts that are used twice", 1e-5);
 }
+
+/// What Split takes apart lies together again in what Concat gives (YOLO's C2f): nothing is copied, unless its order is another.
+#[test]
+fn parts_that_lie_together_again() {
+    for (order, images, copies) in [([0, 1, 2], 2, 0), ([2, 0, 1], 1, 0), ([1, 0, 2], 2, 2), ([0, 2, 1], 1, 2)] {
+        let mut b = Builder::new(18, 61);
+        let x = b.input(&[images, 8, 6, 6]);
+        let convolved = |b: &mut Builder, x: &str, inputs: usize, outputs: usize| {
+            let w = b.weight(&[outputs, inputs, 3, 3]);
+            b.node("Conv", &[x, &w], &[("pads", ints(&[1; 4]))])
+        };
+        let y = convolved(&mut b, &x, 8, 12);
+        let halves = b.node_n("Split", &[&y], &[("axis", int(1)), ("num_outputs", int(2))], 2);
+        let z = convolved(&mut b, &halves[1], 6, 6);
+        let z = b.node("Add", &[&halves[1], &z], &[]);
+        let parts = [&halves[0], &halves[1], &z];
+        let parts = order.map(|i| parts[i].as_str());
+        let all = b.node("Concat", &parts, &[("axis", int(1))]);
+        let y = convolved(&mut b, &all, 18, 4);
+        b.output(&y);
+        let g = graph::fuse(&b.model, &Options::default()).unwrap();
+        assert_eq!(g.steps.len(), 3 + copies, "{order:?} of {images}");
+        outputs(&b, &format!("parts in the order {order:?} of {images}"), 1e-5);
+    }
+}
+
+/// Images that are shifted around their edges, and cut into windows (Swin): one step moves them, and two move them back, of which the second adds.
+#[test]
+fn shifted_windows() {
+    for images in [1, 2] {
+        let mut b = Builder::new(18, 62);
+        let x = b.input(&[images as usize, 8, 12, 8]);
+        let slice = |b: &mut Builder, x: &str, from: i64, to: i64, axis: i64| {
+            let (from, to, axis) = (b.ints(&[from]), b.ints(&[to]), b.ints(&[axis]));
+            b.node("Slice", &[x, &from, &to, &axis], &[])
+        };
+        let shifted = |b: &mut Builder, x: &str, by: i64, axis: i64| {
+            let (first, last) = (slice(b, x, by, 100, axis), slice(b, x, 0, by, axis));
+            b.node("Concat", &[&first, &last], &[("axis", int(axis))])
+        };
+        let shaped = |b: &mut Builder, x: &str, shape: &[i64], order: Option<[usize; 6]>| {
+            let shape = b.ints(shape);
+            let y = b.node("Reshape", &[x, &shape], &[]);
+            order.map_or(y.clone(), |order| b.node("Transpose", &[&y], &[("perm", ints(&order))]))
+        };
+        let down = shifted(&mut b, &x, 3, 1);
+        let both = shifted(&mut b, &down, 3, 2);
+        let windows = shaped(&mut b, &both, &[images, 2, 4, 3, 4, 8], Some([0, 1, 3, 2, 4, 5]));
+        let rows = shaped(&mut b, &windows, &[6 * images, 16, 8], None);
+        let w = b.weight(&[8, 8]);
+        let y = b.node("MatMul", &[&rows, &w], &[]);
+        let moved = shaped(&mut b, &y, &[images, 2, 3, 4, 4, 8], Some([0, 1, 3, 2, 4, 5]));
+        let image = shaped(&mut b, &moved, &[images, 8, 12, 8], None);
+        let up = shifted(&mut b, &image, -3, 1);
+        let back = shifted(&mut b, &up, -3, 2);
+        let y = b.node("Add", &[&x, &back], &[]);
+        finish(&mut b, "", &[y]);
+        count(&b, 4, 4, "shifted windows");
+        outputs(&b, &format!("shifted windows of {images}"), 1e-5);
+    }
+}
+
+/// Parts of a dimension in any order, some twice, some of every other place: what Concat makes of them is not copied.
+#[test]
+fn parts_of_a_dimension_in_any_order() {
+    for (parts, copies) in
+        [(vec![(4, 9, 1), (0, 4, 1)], 0), (vec![(2, 5, 1), (0, 9, 1), (2, 3, 1)], 0), (vec![(0, 9, 2), (1, 9, 2)], 3)]
+    {
+        let mut b = Builder::new(18, 63);
+        let x = b.input(&[3, 9, 4, 2]);
+        let parts: Vec<String> = parts
+            .into_iter()
+            .map(|(from, to, step)| {
+                let [from, to, axis, step] = [from, to, 1, step].map(|i| b.ints(&[i]));
+                b.node("Slice", &[&x, &from, &to, &axis, &step], &[])
+            })
+            .collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let y = b.node("Concat", &parts, &[("axis", int(1))]);
+        let y = b.node("Relu", &[&y], &[]);
+        finish(&mut b, "", &[y]);
+        count(&b, 1 + copies, 1 + copies, "parts in any order");
+        outputs(&b, &format!("{} parts in any order", parts.len()), 0.0);
+    }
+}

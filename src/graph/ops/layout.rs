@@ -5,7 +5,7 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, aligned, broadcast_dims, described, known, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Expr, Scalar, Val};
-use crate::graph::fused::{Access, Guard, Role, Tensor};
+use crate::graph::fused::{Access, Guard, Indirect, Role, Tensor};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, map_access};
 use crate::graph::lower::Lowering;
@@ -73,6 +73,10 @@ fn join_axis<'m>(cx: &impl Ask<'m>) -> Res<usize> {
 /// Two halves along longer axes are written one after the other: which is which is a table as long.
 const MOST_HALVES: usize = 1 << 12;
 
+/// Bytes behind each other at least, and places at most, of parts that a table puts together.
+const LEAST_TURNED: usize = 16;
+const MOST_TURNED: usize = 1 << 14;
+
 pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
     let ids: Vec<ValueId> = cx.inputs();
     let (dtype, axis, shape) = (cx.dtype(cx.input(0)?), join_axis(cx)?, cx.result(0));
@@ -89,10 +93,15 @@ pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
         _ => {}
     }
     let parts: Vec<Lazy> = filled.into_iter().map(|v| cx.lazy(v)).collect();
-    let y = match &parts[..] {
-        [a, b] if same_source(a, b) && shape[axis] <= MOST_HALVES => halves(cx, [a, b], axis, &shape)?,
+    let two = match &parts[..] {
+        [a, b] if same_source(a, b) && shape[axis] <= MOST_HALVES => Some([a, b]),
         _ => None,
     };
+    let mut y = two.map_or(Ok(None), |two| alike(cx, two, axis, &shape))?;
+    y = y.or_else(|| turned(cx, &parts, axis, &shape));
+    if let (None, Some(two)) = (&y, two) {
+        y = halves(cx, two, axis, &shape)?;
+    }
     let y = match y {
         Some(y) => y,
         None => join(cx, parts, axis)?,
@@ -112,9 +121,6 @@ fn same_source(a: &Lazy, b: &Lazy) -> bool {
 /// Two values one after the other that need not be stored: each element is one's or the other's, by its place (the turned
 /// halves of a rotary embedding). `None` when their views do not allow it.
 fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]) -> Res<Option<Lazy>> {
-    if let Some(y) = alike(cx, parts, axis, shape)? {
-        return Ok(Some(y));
-    }
     let mut list = Vec::new();
     let mut start = 0;
     for part in parts {
@@ -145,6 +151,63 @@ fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]
     let flags = Lazy::read(Access::new(flags, View::dense(&dims)), DType::Bool);
     let [a, b] = list.try_into().map_err(|_| Reason::Shape("two parts are needed".into()))?;
     cx.combine(vec![flags, a, b], shape, |e, v| e.select(v[0], v[1], v[2])).map(Some)
+}
+
+/// Parts of a dimension of one tensor, in whatever order (windows that are shifted around an image's edge): a table says where each place of it lies. Not of
+/// single elements, which are sooner copied.
+fn turned(cx: &mut Lowering<'_>, parts: &[Lazy], axis: usize, shape: &[usize]) -> Option<Lazy> {
+    let dtype = parts.first()?.dtype();
+    let inner: usize = shape[axis + 1..].iter().product();
+    if inner * dtype.size() < LEAST_TURNED || shape[axis] > MOST_TURNED {
+        return None;
+    }
+    let plain: Vec<Lazy> = parts.iter().map(|p| p.clone().plain()).collect::<Option<_>>()?;
+    let reads: Vec<&Access> = plain.iter().map(Lazy::as_read).collect::<Option<_>>()?;
+    let stride = reads.iter().find(|a| a.view.dims[axis] > 1)?.view.strides[axis];
+    let first = reads.iter().map(|a| a.view.offset).min()?;
+    // As long as all of it, from the first place on.
+    let widened = |a: &Access| {
+        let mut whole = a.clone();
+        let View { dims, strides, offset } = &mut whole.view;
+        (strides[axis], *offset) = (stride, first);
+        // Along a single place there are no steps.
+        (0..dims.len()).filter(|d| *d != axis && dims[*d] == 1).for_each(|d| strides[d] = 0);
+        for view in whole.indirect.iter_mut().map(|i| &mut i.view).chain([&mut whole.view]) {
+            view.dims[axis] = shape[axis];
+        }
+        whole
+    };
+    let alike = |a: &&Access| {
+        let steps = a.view.dims[axis] == 1 || a.view.strides[axis] == stride;
+        a.guard.is_none() && a.view.rank() == shape.len() && steps
+    };
+    if !reads.iter().all(alike) {
+        return None;
+    }
+    let mut whole = widened(reads[0]);
+    let same = reads.iter().all(|a| widened(a) == whole);
+    let fixed = whole.indirect.iter().all(|i| i.view.strides[axis] == 0);
+    if !same || !fixed || stride <= 0 {
+        return None;
+    }
+    let mut entries = Vec::new();
+    for a in &reads {
+        let ahead = a.view.offset - first;
+        entries.extend((ahead % stride == 0).then(|| (0..a.view.dims[axis] as i64).map(|i| ahead / stride + i))?);
+    }
+    // They may lie one behind the other.
+    if !entries.iter().copied().eq(0..entries.len() as i64) {
+        let extent = *entries.iter().max()? as usize + 1;
+        let table = HostTensor::from_ints(DType::I32, &[entries.len()], &entries);
+        let index = cx.add_const("places".into(), table);
+        let mut view = View { offset: 0, dims: shape.to_vec(), strides: vec![0; shape.len()] };
+        view.strides[axis] = 1;
+        whole.view.strides[axis] = 0;
+        whole.indirect.push(Indirect { index, view, stride, extent });
+    }
+    let mut y = Lazy::read(whole, dtype);
+    y.nodes = plain.iter().flat_map(|p| p.nodes.iter().copied()).collect();
+    Some(y)
 }
 
 /// The same of two halves that are walked alike: one walk over both, in which the half is a dimension of its own.
