@@ -404,6 +404,8 @@ pub struct Considered {
     pub product: Product,
     /// The ways.
     pub candidates: Vec<Candidate>,
+    /// It is sooner computed without tiles, line by line, and is where no tuning says otherwise.
+    pub by_lines: bool,
 }
 
 /// What [`choose_among`] considers, each tile and sharing with the best of its forms.
@@ -423,5 +425,5 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, 
             out.push(c);
         }
     }
-    Considered { product: e.product(target, &types), candidates: out }
+    Considered { product: e.product(target, &types), candidates: out, by_lines: false }
 }

@@ -263,14 +263,15 @@ fn same_tensors(step: &Step) -> String {
 /// what it says of methods counts.
 pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuning) -> Option<Considered> {
     let cx = cx(graph, step, target, tuning);
-    match &step.kind {
-        _ if sized::fits(graph, step) || Dots::of(&cx).is_some() => None,
+    let tiles = match &step.kind {
+        _ if sized::fits(graph, step) => None,
         StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => {
             matmul::candidates(&cx).ok()
         }
         StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
-    }
+    };
+    tiles.map(|found| Considered { by_lines: Dots::of(&cx).is_some(), ..found })
 }
 
 /// A constant is packed for sparse products where these save so much: the clocks are estimates.

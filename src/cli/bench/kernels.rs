@@ -234,7 +234,7 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let gemm = shaped.product.filter(|_| family == Family::Gemm);
     let graph = fuse(&shaped.model, &Options::default()).map_err(|e| Failure::new(format!("{name}: {e}")))?;
     let graph = joined(&graph, target, tuning).unwrap_or(graph);
-    let considered = graph.steps.iter().find_map(|s| candidates(&graph, s, target, tuning));
+    let considered = graph.steps.iter().find_map(|s| candidates(&graph, s, target, tuning)).filter(|c| !c.by_lines);
     let considered = considered.map_or(Vec::new(), |c| c.candidates);
     let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
     let chosen = considered.first();

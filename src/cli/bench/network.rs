@@ -73,7 +73,8 @@ fn compiled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -
     if args.explain {
         let graph = compiler.fuse(&model, &shapes)?;
         let graph = joined(&graph, target, &tuning).unwrap_or(graph);
-        let of = |s| candidates(&graph, s, target, &tuning).map(|c| (s.name.clone(), c.candidates));
+        let of =
+            |s| candidates(&graph, s, target, &tuning).filter(|c| !c.by_lines).map(|c| (s.name.clone(), c.candidates));
         considered.extend(graph.steps.iter().filter_map(of));
     }
     Ok((compiled, considered))
