@@ -13,8 +13,10 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, address, conv, epilogue, lanes, matmul};
 use crate::graph::expr::Op;
 use crate::graph::fused::StepKind;
+use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
+use barewave_isa::Op as Instruction;
 
 /// Rows at most, and workitems of a team.
 const ROWS: usize = 8;
@@ -94,7 +96,7 @@ fn lines(cx: &Cx) -> Option<([Lines; 2], usize)> {
             let alone = conv.groups == 1 && conv.also.is_empty() && conv.before.is_none();
             let one = out.dims[2..].iter().all(|d| *d == 1);
             // All of an image, and of a channel's weights, is one line.
-            let together = |view: &crate::graph::view::View| {
+            let together = |view: &View| {
                 let mut next = 1;
                 (1..view.rank()).rev().all(|d| {
                     let goes_on = view.dims[d] == 1 || view.strides[d] == next;
@@ -103,7 +105,7 @@ fn lines(cx: &Cx) -> Option<([Lines; 2], usize)> {
                 })
             };
             let fits = whole && alone && one && [images, weights].iter().all(|v| together(v) && v.offset >= 0);
-            let of = |operand: usize, view: &crate::graph::view::View, dim: usize| {
+            let of = |operand: usize, view: &View, dim: usize| {
                 let stride = if view.dims[0] == 1 { 0 } else { usize::try_from(view.strides[0]).ok()? };
                 let plain = cx.step.inputs[operand].is_plain();
                 plain.then_some(Lines { operand, count: view.dims[0], stride, offset: view.offset as usize, dim })
@@ -193,7 +195,7 @@ impl Dots {
     }
 
     /// The instruction for products of neighbouring elements.
-    fn dot(&self, cx: &Cx) -> Option<barewave_isa::Op> {
+    fn dot(&self, cx: &Cx) -> Option<Instruction> {
         let ty = values::stored(self.t);
         dot_instruction(cx.target, [ty; 2], Type::F32).filter(|d| d.signs.is_none()).map(|d| d.op)
     }
@@ -247,14 +249,14 @@ impl Dots {
             let of = |b: &mut Builder, side: usize| starts[side].iter().map(|at| load(b, buffers[side], *at)).collect();
             loaded.push([of(&mut w.b, 0), of(&mut w.b, 1)]);
         }
-        let float = Float(Type::F32);
+        let (float, dot) = (Float(Type::F32), self.dot(cx));
         let sums: Vec<Part> = (0..self.results()).map(|_| float.held(&mut w.b, 0.0)).collect();
         for [rows, columns] in loaded {
             let [rows, columns] = [rows, columns].map(|list| self.factors(&mut w.b, cx, list));
             for (row, sums) in rows.iter().zip(sums.chunks(self.columns)) {
                 for (column, sum) in columns.iter().zip(sums) {
                     for (x, y) in row.iter().zip(column) {
-                        match self.dot(cx) {
+                        match dot {
                             Some(op) => {
                                 w.b.push(MInst::new(op, &[(*sum).into()], &[(*x).into(), (*y).into(), (*sum).into()]))
                             }

@@ -138,6 +138,26 @@ def squeeze(l, x, channels, few):
     return l.node("Mul", x, l.node("Sigmoid", l.node("Conv", y, l.weight(channels, few, 1, 1))))
 
 
+def last_layer(rows, depth, columns):
+    """Weights lie along the depth."""
+
+    def make(l):
+        y = l.node("Gemm", l.input(rows, depth), l.weight(columns, depth), l.weight(columns), transB=1)
+        l.output(y, [rows, columns])
+        l.operations += 2 * rows * depth * columns
+
+    return make
+
+
+def shifted(l, x, by=3):
+    """Windows of 7x7 of a channels-last image that is shifted around its edges."""
+    for axis in (1, 2):
+        cut = lambda begin, end: l.node("Slice", x, l.ints(begin), l.ints(end), l.ints(axis))  # noqa: B023, E731
+        x = l.node("Concat", cut(by, 1 << 20), cut(0, by), axis=axis)
+    x = l.node("Reshape", x, l.ints(1, 8, 7, 8, 7, 96))
+    return l.node("Reshape", l.node("Transpose", x, perm=[0, 1, 3, 2, 4, 5]), l.ints(64, 49, 96))
+
+
 def best(k):
     return lambda l, x: l.node("TopK", x, l.ints(k), outputs=2)[0]
 
@@ -190,6 +210,7 @@ LAYERS = [
     ("FSRCNN, 9x9 up by three to one channel", BOTH, transposed([56, 100, 100], 1, 9, 3, 4)),
     *[(f"product {' x '.join(map(str, s))}", BOTH, product(*s))
       for s in [(197, 768, 3072), (1, 4096, 32000), (8, 4096, 11008), (2048, 13, 512), (1000000, 3, 3), (3, 1000000, 3)]],
+    *[(f"last layer {' x '.join(map(str, s))}", BOTH, last_layer(*s)) for s in [(1, 2048, 1000), (1, 768, 768), (8, 1280, 1000)]],
     *[(f"{b} products {' x '.join(map(str, s))}", BOTH, product(b, *s, computed=True))
       for b, *s in [(10000, 4, 4, 4), (2048, 27, 16, 27), (192, 49, 49, 32)]],
     ("Stable Diffusion, attention of 4096 tokens", BOTH, attention(2, 8, 4096, 4096, 40)),
@@ -198,6 +219,7 @@ LAYERS = [
     ("Swin, windows of 49, 8 images", BOTH, attention(512, 3, 49, 49, 32, mask=True)),
     ("32 tokens of as many sequences to 2048", BOTH, attention(32, 32, 1, 2048, 128)),
     ("squeeze and excitation, 672 channels of 14x14", BOTH, of([1, 672, 14, 14], lambda l, x: squeeze(l, x, 672, 28))),
+    ("Swin, windows of a shifted image", BOTH, of([1, 56, 56, 96], shifted, [64, 49, 96])),
     ("bicubic, twice as large", BOTH,
      of([1, 3, 512, 512], lambda l, x: l.node("Resize", x, "", "", l.ints(1, 3, 1024, 1024), mode="cubic"), [1, 3, 1024, 1024])),
     ("vocabulary, softmax of 64", BOTH, of([64, 50257], lambda l, x: l.node("Softmax", x, axis=-1))),

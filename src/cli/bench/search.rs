@@ -18,11 +18,10 @@ pub struct Search {
 }
 
 impl Search {
-    /// Models a shape with each of the `most` best candidates for its first product. Nothing where it has none.
+    /// Models a shape with each of the `most` best candidates for its first product. Nothing where it has none, or is sooner computed line by line.
     pub fn of(target: Target, model: &Model, graph: &FusedGraph, most: usize) -> Result<Option<Search>> {
-        let Some(considered) = graph.steps.iter().find_map(|s| candidates(graph, s, target, &Tuning::default())) else {
-            return Ok(None);
-        };
+        let considered = graph.steps.iter().find_map(|s| candidates(graph, s, target, &Tuning::default()));
+        let Some(considered) = considered.filter(|c| !c.by_lines) else { return Ok(None) };
         let mut tried = Vec::new();
         for candidate in considered.candidates.into_iter().take(most) {
             let mut tuning = Tuning::default();
