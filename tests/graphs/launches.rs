@@ -5,7 +5,7 @@ use crate::support::build::{Builder, int, ints};
 use barewave::compile::compile;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
-use barewave::onnx::Model;
+use barewave::onnx::{Dim, Model};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -543,5 +543,30 @@ fn parts_of_a_dimension_in_any_order() {
         finish(&mut b, "", &[y]);
         count(&b, 1 + copies, 1 + copies, "parts in any order");
         outputs(&b, &format!("{} parts in any order", parts.len()), 0.0);
+    }
+}
+
+/// Kernels for any extents take a workitem for each element, or a workgroup for a line: of models with open extents small steps, and few short lines.
+#[test]
+fn large_steps_of_open_models_have_kernels_of_their_own() {
+    for (shape, op, own) in [
+        (vec![1, 16, 8, 8], "Transpose", false),
+        (vec![1, 64, 128, 128], "Transpose", true),
+        (vec![1, 100, 16], "Softmax", false),
+        (vec![1, 4096, 4], "Softmax", true),
+    ] {
+        let mut b = Builder::new(18, 64);
+        let x = b.input(&shape);
+        let order = [("perm", ints(&[0, 2, 3, 1]))];
+        let y = b.node(op, &[&x], if op == "Transpose" { &order } else { &[] });
+        finish(&mut b, "", &[y]);
+        let declared = b.model.graph.inputs[0].shape.as_mut().unwrap();
+        declared[0] = Dim::Symbol("batch".into());
+        let options = Options { dims: BTreeMap::from([("batch".to_string(), 1)]), ..Options::default() };
+        let compiled = compile(&graph::fuse(&b.model, &options).unwrap(), Target::GFX906).unwrap();
+        let [launch] = &compiled.plan().launches[..] else { panic!("{op} of {shape:?} is one launch") };
+        let elements: usize = shape.iter().product();
+        let workitems = (launch.grid[0] * launch.block) as usize;
+        assert_eq!(workitems < elements, own, "{op} of {shape:?}: {workitems} workitems");
     }
 }
