@@ -107,7 +107,10 @@ impl Indices {
         let number = |n: u64| if self.in_turn { (n % extent) as f64 } else { SplitMix64::drawn(n, dtype, extent) };
         let numbers: Vec<f64> = (0..count).map(number).collect();
         let drawn = HostTensor::from_f64(dtype, &[numbers.len()], &numbers);
-        Some(drawn.bytes().iter().copied().cycle().take(self.count as usize * dtype.size()).collect())
+        let (some, wanted) = (drawn.bytes(), self.count as usize * dtype.size());
+        let mut all = some.repeat(wanted.div_ceil(some.len().max(1)));
+        all.truncate(wanted);
+        Some(all)
     }
 }
 
