@@ -166,8 +166,12 @@ impl Dots {
     /// Workitems of a workgroup.
     fn workgroup(&self, cx: &Cx) -> u32 {
         let wave = cx.target.info().wave_size;
+        // Waves of a team meet in its workgroup, which has no other.
+        if self.team > wave {
+            return self.team;
+        }
         let waves = self.teams() * self.team as usize / wave as usize;
-        if waves > FEW * cx.target.cus() as usize { WORKGROUP.max(self.team) } else { self.team.max(wave) }
+        if waves > FEW * cx.target.cus() as usize { WORKGROUP } else { wave }
     }
 
     /// Clocks of the kernel, about, without its launch.
