@@ -48,7 +48,9 @@ fn odd_parts_of_rows_go_through_lds() {
         outputs_on(&b, &format!("{t} {rows} {columns:?} {behind:?}"), 0.0, targets);
         let fused = graph::fuse(&b.model, &Options::default()).unwrap();
         let (_, compiled) = session(&fused, targets[0], true).unwrap();
-        assert_eq!(compiled.plan().launches.len(), 2, "{t} {columns:?}");
+        // They may share a launch.
+        let kernels: usize = compiled.plan().launches.iter().map(|l| l.beside.len().max(1)).sum();
+        assert_eq!(kernels, 2, "{t} {columns:?}");
     }
 }
 
