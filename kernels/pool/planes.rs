@@ -302,7 +302,7 @@ impl Planes {
                 let plane = number.map_or(plane, |n| w.b.add(n, plane));
                 let (image, channel) = w.b.divmod(plane, out.dims[1] as u32);
                 (coords[0], coords[1]) = (Some(image), Some(channel));
-                if number.is_some() {
+                if self.planes > 1 {
                     of_lane = Weights::new(&mut w, cx, channel, taps)?.load(&mut w, 0, 1);
                     weights = &of_lane;
                 }
