@@ -13,7 +13,6 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, address, conv, epilogue, lanes, matmul};
 use crate::graph::expr::Op;
 use crate::graph::fused::StepKind;
-use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::Op as Instruction;
@@ -67,51 +66,38 @@ pub(super) struct Dots {
 }
 
 impl Lines {
-    /// Of an operand with lines in one dimension, which is so in the result, and elements in another.
-    fn new(cx: &Cx, operand: usize, [line, element]: [usize; 2], dim: usize) -> Option<Lines> {
+    /// Of an operand with lines in a dimension, which is so in the result: all others lie together.
+    fn new(cx: &Cx, operand: usize, line: usize, dim: usize) -> Option<Lines> {
         let access = &cx.step.inputs[operand];
         let view = &access.view;
-        let dense = view.dims[element] == 1 || view.strides[element] == 1;
-        let others = (0..view.rank()).filter(|d| *d != line && *d != element).all(|d| view.dims[d] == 1);
+        let mut next = 1;
+        let together = (0..view.rank()).rev().filter(|d| *d != line).all(|d| {
+            let goes_on = view.dims[d] == 1 || view.strides[d] == next;
+            next *= view.dims[d] as i64;
+            goes_on
+        });
         let stride = if view.dims[line] == 1 { 0 } else { usize::try_from(view.strides[line]).ok()? };
         let offset = usize::try_from(view.offset).ok()?;
-        (access.is_plain() && dense && others).then_some(Lines { operand, count: view.dims[line], stride, offset, dim })
+        (access.is_plain() && together).then_some(Lines { operand, count: view.dims[line], stride, offset, dim })
     }
 }
 
 /// The lines of both operands of a matrix product, or of a convolution whose window is all of an image; and their depth.
 fn lines(cx: &Cx) -> Option<([Lines; 2], usize)> {
     let out = &cx.step.output.view;
-    let r = out.rank();
+    let (r, x) = (out.rank(), &cx.step.inputs[0].view);
     match &cx.step.kind {
         StepKind::MatMul => {
             let one = out.dims[..r - 2].iter().all(|d| *d == 1);
-            let left = Lines::new(cx, 0, [r - 2, r - 1], r - 2)?;
-            let right = Lines::new(cx, 1, [r - 1, r - 2], r - 1)?;
-            one.then_some(([left, right], cx.step.inputs[0].view.dims[r - 1]))
+            let both = [Lines::new(cx, 0, r - 2, r - 2)?, Lines::new(cx, 1, r - 1, r - 1)?];
+            one.then_some((both, x.dims[r - 1]))
         }
         StepKind::Conv(conv) => {
-            let [images, weights] = [0, 1].map(|i| &cx.step.inputs[i].view);
-            let whole = conv.window.kernel[..] == images.dims[2..] && conv.window.pads.iter().all(|p| *p == 0);
+            let whole = conv.window.kernel[..] == x.dims[2..] && conv.window.pads.iter().all(|p| *p == 0);
             let alone = conv.groups == 1 && conv.also.is_empty() && conv.before.is_none();
             let one = out.dims[2..].iter().all(|d| *d == 1);
-            // All of an image, and of a channel's weights, is one line.
-            let together = |view: &View| {
-                let mut next = 1;
-                (1..view.rank()).rev().all(|d| {
-                    let goes_on = view.dims[d] == 1 || view.strides[d] == next;
-                    next *= view.dims[d] as i64;
-                    goes_on
-                })
-            };
-            let fits = whole && alone && one && [images, weights].iter().all(|v| together(v) && v.offset >= 0);
-            let of = |operand: usize, view: &View, dim: usize| {
-                let stride = if view.dims[0] == 1 { 0 } else { usize::try_from(view.strides[0]).ok()? };
-                let plain = cx.step.inputs[operand].is_plain();
-                plain.then_some(Lines { operand, count: view.dims[0], stride, offset: view.offset as usize, dim })
-            };
-            let depth = images.dims[1..].iter().product();
-            if !fits { None } else { Some(([of(0, images, 0)?, of(1, weights, 1)?], depth)) }
+            let both = [Lines::new(cx, 0, 0, 0)?, Lines::new(cx, 1, 0, 1)?];
+            (whole && alone && one).then(|| (both, x.dims[1..].iter().product()))
         }
         _ => None,
     }

@@ -82,46 +82,41 @@ fn copy(graph: &FusedGraph, i: usize) -> Option<[(TensorId, View); 2]> {
     (lines && passing).then_some([(input.tensor, from), (step.output.tensor, to)])
 }
 
-/// If step `i` copies all of a tensor, or with others the parts of it that they copy lie behind each other in the target as they do in the source:
-/// what Split has taken apart and Concat puts together with more.
+/// Parts that are put together at most.
+const MOST_PARTS: usize = 64;
+
+/// If step `i` copies all of a tensor, or its first part, and with others the parts of it that they copy lie behind each other in the target as they do in the
+/// source: what Split has taken apart and Concat puts together with more.
 fn copied(graph: &FusedGraph, i: usize, touching: &[Vec<u32>]) -> Option<Copied> {
     let [(source, mut from), (target, mut to)] = copy(graph, i)?;
     let len = graph.tensor(source).len();
     let is_whole = |v: &View| v.offset == 0 && v.is_dense() && v.len() == len;
     let mut copies = vec![i];
-    while !is_whole(&from) {
-        let behind = touching[source.index()].iter().map(|s| *s as usize).filter(|s| !copies.contains(s));
-        let next = behind.filter_map(|s| {
-            let [(_, part), (other, place)] = copy(graph, s).filter(|[a, _]| a.0 == source)?;
-            (other == target).then_some(())?;
-            let [from, to] = [(&from, part), (&to, place)].map(|(v, part)| joined(v, &part));
-            let ((way, from), (other, to)) = (from?, to?);
-            (way == other).then_some((s, from, to))
+    while from.offset == 0 && !is_whole(&from) && copies.len() < MOST_PARTS {
+        let others = touching[source.index()].iter().map(|s| *s as usize).filter(|s| !copies.contains(s));
+        let mut next = others.filter_map(|s| {
+            let [(read, part), (written, place)] = copy(graph, s)?;
+            let ((d, from), (e, to)) = (joined(&from, &part)?, joined(&to, &place)?);
+            ((read, written, d) == (source, target, e)).then_some((s, from, to))
         });
-        let (s, wider_from, wider_to) = { next }.next()?;
+        let (s, wider_from, wider_to) = next.next()?;
         (from, to) = (wider_from, wider_to);
         copies.push(s);
     }
-    Some(Copied { from: source, to: target, view: to, copies })
+    is_whole(&from).then_some(Copied { from: source, to: target, view: to, copies })
 }
 
-/// Two walks as one, where the second goes on behind the first along a dimension, or ends where that begins: which dimension that is, and whether
-/// it goes on.
-fn joined(v: &View, part: &View) -> Option<((usize, bool), View)> {
+/// Two walks as one, where the second goes on behind the first along a dimension; and which that is.
+fn joined(v: &View, part: &View) -> Option<(usize, View)> {
     if v.strides != part.strides {
         return None;
     }
     (0..v.rank()).find_map(|d| {
         let alike = (0..v.rank()).all(|e| e == d || v.dims[e] == part.dims[e]);
-        let goes_on = |v: &View, part: &View| part.offset == v.offset + v.dims[d] as i64 * v.strides[d];
-        let first = match (goes_on(v, part), goes_on(part, v)) {
-            (true, _) => v,
-            (_, true) => part,
-            _ => return None,
-        };
-        let mut whole = first.clone();
-        whole.dims[d] = v.dims[d] + part.dims[d];
-        alike.then_some(((d, std::ptr::eq(first, v)), whole))
+        let goes_on = part.offset == v.offset + v.dims[d] as i64 * v.strides[d];
+        let mut whole = v.clone();
+        whole.dims[d] += part.dims[d];
+        (alike && goes_on).then_some((d, whole))
     })
 }
 

@@ -625,10 +625,11 @@ impl<'m> Lowering<'m> {
 
     /// The value as plain accesses with exactly the dimensions of its shape, to change dimension by dimension.
     pub(crate) fn plain(&mut self, v: ValueId) -> Lazy {
-        if self.without_base(v).plain().is_none() {
-            // Once for all who read it.
-            self.store(v);
+        if let Some(plain) = self.without_base(v).plain() {
+            return plain;
         }
+        // Once for all who read it.
+        self.store(v);
         let lazy = self.without_base(v);
         self.plain_of(lazy)
     }
