@@ -6,7 +6,9 @@
 //!
 //! Programs are run for neighbours of the last dimension together where all that they read is the same for these or
 //! lies side by side ([`Along`]), and where these take the same rounds of every loop: what does not depend on that coordinate is computed
-//! once, and memory is read and written as widely as elementwise kernels do.
+//! once, and memory is read and written as widely as elementwise kernels do. Else they are run for neighbours of another dimension, as channels
+//! of a place are that is computed (samples of regions), where most of what they compute is the same for these and all that
+//! they read is the same or lies a known way apart.
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
@@ -15,7 +17,8 @@ use super::{Arg, Cx, Kernel, Writer, epilogue, expr, pointwise, reduce};
 use crate::graph::expr::{Binary, Node, Op, Scalar, Val};
 use crate::graph::fused::Program;
 use crate::graph::kinds::program::{Source, Statement};
-use crate::mir::{Gen, Part, Type};
+use crate::mir::{Buffer, Gen, Part, Type};
+use crate::tensor::DType;
 
 const WORKGROUP: u32 = 256;
 
@@ -24,10 +27,12 @@ const MOST_LOADED: usize = 32;
 
 pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let dims = cx.step.output.view.dims.clone();
-    let (width, along) = neighbours(cx, program);
+    let along = neighbours(cx, program);
+    let (width, dim) = (along.width, along.dim);
+    let apart = width > 1 && dim + 1 < dims.len();
     let mut units = dims.clone();
-    if let Some(last) = units.last_mut() {
-        *last /= width;
+    if let Some(extent) = units.get_mut(dim) {
+        *extent /= width;
     }
     let count: usize = units.iter().product();
     let mut w = cx.kernel(WORKGROUP);
@@ -44,13 +49,13 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let last = w.b.to_vector(count as u32 - 1);
     let held = w.b.op(Gen::Min.of(Type::U32), &[index.into(), last.into()]);
     let mut coords = address::coordinates(&mut w.b, held, &units);
-    if let Some(Some(c)) = coords.last_mut().filter(|_| width > 1) {
+    if let Some(Some(c)) = coords.get_mut(dim).filter(|_| width > 1) {
         *c = w.b.mul(*c, width as u32);
     }
     let mut vars = Vec::with_capacity(program.vars.len());
     for (t, same) in program.vars.iter().zip(&along.vars) {
         let dwords = match kind(*t) {
-            Kind::Bool => return Err(Reason::Operation { op: "a variable".into(), dtype: crate::tensor::DType::Bool }),
+            Kind::Bool => return Err(Reason::Operation { op: "a variable".into(), dtype: DType::Bool }),
             Kind::Long { .. } | Kind::Double => 2,
             _ => 1,
         };
@@ -61,6 +66,7 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
         cx,
         program,
         width,
+        apart,
         along: along.values,
         values: vec![Vec::new(); program.values.len()],
         vars,
@@ -71,7 +77,18 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let acc: Vec<Value> = (0..width).map(|e| run.lane(&mut w, program.result, e)).collect::<Res<_>>()?;
     let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
     for i in epilogue::operands(cx) {
-        operands[i] = pointwise::load(&mut w, cx, i, &coords, width, &mut known)?;
+        if !apart {
+            operands[i] = pointwise::load(&mut w, cx, i, &coords, width, &mut known)?;
+            continue;
+        }
+        for e in 0..width as u32 {
+            let mut own = coords.clone();
+            own[dim] = Some(match own[dim] {
+                Some(c) => w.b.add(c, e),
+                None => w.b.to_vector(e),
+            });
+            operands[i].extend(pointwise::load(&mut w, cx, i, &own, 1, &mut Vec::new())?);
+        }
     }
     let mut results = Vec::new();
     for (e, acc) in acc.into_iter().enumerate() {
@@ -82,7 +99,15 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let buf = w.buffer(cx, Arg::Output)?;
     let mut at = address::offset(&mut w.b, &cx.step.output.view, out.size(), &coords);
     at = at.within(&mut w.b, inside);
-    values::store_some(&mut w.b, out, buf, at, &results);
+    if apart {
+        let step = (cx.step.output.view.strides[dim] * out.size() as i64) as u32;
+        for (e, result) in results.into_iter().enumerate() {
+            let at = Offset { imm: at.imm.wrapping_add(step.wrapping_mul(e as u32)), ..at };
+            values::store(&mut w.b, out, buf, at, result);
+        }
+    } else {
+        values::store_some(&mut w.b, out, buf, at, &results);
+    }
     if let Some(done) = done {
         w.b.place(done, "done");
     }
@@ -110,14 +135,18 @@ impl Along {
     const SAME: Along = Along { step: Some(0), ..Along::UNKNOWN };
 
     /// The values of a program for so many neighbours, of variables of which some are the same for all.
-    fn of(program: &Program, vars: &[bool], last: Option<usize>, width: i64) -> Vec<Along> {
+    fn of(program: &Program, vars: &[bool], dim: usize, width: i64) -> Vec<Along> {
         let mut found: Vec<Along> = Vec::with_capacity(program.values.len());
+        let constant = |v: Val| match program.values[v.index()].0 {
+            Source::Operation(Op::Const(Scalar::Int(n))) => Some(n),
+            _ => None,
+        };
         for (source, _) in &program.values {
             let at = |v: Val| found[v.index()];
             let next = match *source {
                 Source::Round => Along::SAME,
                 Source::Get(var) if vars[var.0 as usize] => Along::SAME,
-                Source::Coordinate(d) if Some(d) == last => Along { step: Some(1), multiple: width, ..Along::UNKNOWN },
+                Source::Coordinate(d) if d == dim => Along { step: Some(1), multiple: width, ..Along::UNKNOWN },
                 Source::Coordinate(_) => Along::SAME,
                 Source::Load { at: place, .. } if at(place).step == Some(0) => Along::SAME,
                 Source::Quotient(a, _) | Source::Remainder(a, _) if at(a).step == Some(0) => Along::SAME,
@@ -134,7 +163,7 @@ impl Along {
                         _ => Along { step: Some(1), every: n, multiple: width / n, round: 0 },
                     }
                 }
-                Source::Operation(op) => Along::of_operation(op, at),
+                Source::Operation(op) => Along::of_operation(op, at, constant),
                 _ => Along::UNKNOWN,
             };
             found.push(next);
@@ -142,7 +171,7 @@ impl Along {
         found
     }
 
-    fn of_operation(op: Op, at: impl Fn(Val) -> Along) -> Along {
+    fn of_operation(op: Op, at: impl Fn(Val) -> Along, constant: impl Fn(Val) -> Option<i64>) -> Along {
         match op {
             Op::Const(Scalar::Int(0)) => Along { multiple: ANY, ..Along::SAME },
             Op::Const(Scalar::Int(n)) => Along { multiple: 1 << n.trailing_zeros().min(40), ..Along::SAME },
@@ -160,6 +189,13 @@ impl Along {
                 Along { multiple: 1 << bits.min(40), ..Along::SAME }
             }
             _ if crate::graph::expr::operands(op).all(|v| at(v).step == Some(0)) => Along::SAME,
+            Op::Binary(Binary::Mul, a, b) => match (at(a), at(b), constant(a), constant(b)) {
+                (Along { step: Some(step), every, .. }, _, _, Some(n))
+                | (_, Along { step: Some(step), every, .. }, Some(n), _) => {
+                    Along { step: step.checked_mul(n), every, ..Along::UNKNOWN }
+                }
+                _ => Along::UNKNOWN,
+            },
             _ => Along::UNKNOWN,
         }
     }
@@ -167,6 +203,9 @@ impl Along {
 
 /// How a program runs for neighbours.
 struct Neighbours {
+    /// How many, and the dimension in which they follow each other.
+    width: usize,
+    dim: usize,
     values: Vec<Along>,
     /// The variables that are the same for all.
     vars: Vec<bool>,
@@ -174,16 +213,30 @@ struct Neighbours {
 
 impl Neighbours {
     /// So many of them.
-    fn of(program: &Program, last: Option<usize>, width: i64) -> Neighbours {
+    fn of(program: &Program, dim: usize, width: usize) -> Neighbours {
         let mut vars = vec![true; program.vars.len()];
         loop {
-            let values = Along::of(program, &vars, last, width);
+            let values = Along::of(program, &vars, dim, width as i64);
             let before = vars.clone();
             differing(&program.body, &values, &mut vars);
             if vars == before {
-                return Neighbours { values, vars };
+                return Neighbours { width, dim, values, vars };
             }
         }
+    }
+
+    /// What they read apart is read in loops that are unrolled, neighbour by neighbour ([`Run::one_by_one`]): elsewhere caches would lose what
+    /// one of them reads again.
+    fn read_one_by_one(&self, program: &Program, body: &[Statement]) -> bool {
+        body.iter().all(|s| match s {
+            Statement::Let(v) => {
+                let loads = matches!(program.values[v.index()].0, Source::Load { .. });
+                !loads || self.values[v.index()].step.is_some()
+            }
+            Statement::Set(..) => true,
+            Statement::Repeat { count, body, .. } if *count <= UNROLLED && is_straight(body) => true,
+            Statement::Repeat { body, .. } | Statement::While { body, .. } => self.read_one_by_one(program, body),
+        })
     }
 
     /// They take the same rounds of all loops.
@@ -208,13 +261,55 @@ fn differing(body: &[Statement], values: &[Along], vars: &mut [bool]) {
     }
 }
 
-/// How many neighbours go together, and how these run the program.
-fn neighbours(cx: &Cx, program: &Program) -> (usize, Neighbours) {
+/// Neighbours of a dimension that is not the last one that go together, at most first.
+const APART: [usize; 3] = [8, 4, 2];
+
+/// Neighbours of another dimension than the last that go together: where all that is read is the same or lies a known way apart, and no less of what is
+/// computed is the same than is not.
+fn apart(cx: &Cx, program: &Program) -> Option<Neighbours> {
     let out = &cx.step.output.view;
+    let costs = |source: &Source| !matches!(source, Source::Operation(Op::Const(_)) | Source::Coordinate(_));
+    let ways = (0..out.rank().saturating_sub(1)).rev().flat_map(|dim| APART.map(|width| (dim, width)));
+    let fits = |(dim, width): (usize, usize)| {
+        if !out.dims[dim].is_multiple_of(width) || !pointwise::many(cx, width) {
+            return None;
+        }
+        let along = Neighbours::of(program, dim, width);
+        let known = |source: &Source| match *source {
+            Source::Load { at, .. } => {
+                let at = along.values[at.index()];
+                at.step == Some(0) || at.step.is_some() && at.every == 1
+            }
+            _ => true,
+        };
+        let all = || program.values.iter().zip(&along.values).filter(|((source, _), _)| costs(source));
+        let same = all().filter(|(_, a)| a.step == Some(0)).count();
+        let worth = 2 * same >= all().count();
+        let fits = worth
+            && along.stay_together(&program.body)
+            && along.read_one_by_one(program, &program.body)
+            && program.values.iter().all(|(source, _)| known(source));
+        fits.then_some(along)
+    };
+    ways.into_iter().find_map(fits)
+}
+
+/// Rounds of loops that are unrolled for such neighbours, at most.
+const UNROLLED: u32 = 4;
+
+/// Statements without loops.
+fn is_straight(body: &[Statement]) -> bool {
+    body.iter().all(|s| matches!(s, Statement::Let(_) | Statement::Set(..)))
+}
+
+/// How many neighbours go together, and how these run the program.
+fn neighbours(cx: &Cx, program: &Program) -> Neighbours {
+    let out = &cx.step.output.view;
+    let last = out.rank().saturating_sub(1);
     let loops = program.body.iter().any(|s| matches!(s, Statement::Repeat { .. } | Statement::While { .. }));
     let mut width = 16 / cx.dtype(Arg::Output).size();
     while width > 1 {
-        let along = Neighbours::of(program, out.rank().checked_sub(1), width as i64);
+        let along = Neighbours::of(program, last, width);
         let together = |source: &Source| match *source {
             Source::Load { operand, at, .. } => {
                 let a = along.values[at.index()];
@@ -235,11 +330,12 @@ fn neighbours(cx: &Cx, program: &Program) -> (usize, Neighbours) {
             && along.stay_together(&program.body)
             && program.values.iter().all(|(source, _)| together(source));
         if fits {
-            return (width, along);
+            return along;
         }
         width /= 2;
     }
-    (1, Neighbours { values: vec![Along::SAME; program.values.len()], vars: vec![true; program.vars.len()] })
+    let (values, vars) = (vec![Along::SAME; program.values.len()], vec![true; program.vars.len()]);
+    apart(cx, program).unwrap_or(Neighbours { width: 1, dim: last, values, vars })
 }
 
 /// A program being written as a kernel.
@@ -248,6 +344,8 @@ struct Run<'a> {
     program: &'a Program,
     /// Neighbours that are computed.
     width: usize,
+    /// They are not of the last dimension.
+    apart: bool,
     along: Vec<Along>,
     /// What is known of each value: of the first neighbour, where it is clear how it goes on, else of each.
     values: Vec<Vec<Value>>,
@@ -287,6 +385,9 @@ impl Run<'_> {
                         None => self.compute_all(w, *v)?,
                     };
                 }
+                Statement::Repeat { round, count, body } if self.apart && *count <= UNROLLED && is_straight(body) => {
+                    self.one_by_one(w, *round, *count, body)?;
+                }
                 Statement::Set(var, v) => {
                     let to = self.vars[var.0 as usize].clone();
                     let values: Vec<Value> = (0..to.len()).map(|e| self.lane(w, *v, e)).collect::<Res<_>>()?;
@@ -300,6 +401,56 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Rounds of a loop, neighbour by neighbour: what a neighbour reads in all rounds lies close together, and caches have it while it does. What is the
+    /// same for all is computed first, for all rounds.
+    fn one_by_one(&mut self, w: &mut Writer, round: Val, count: u32, body: &[Statement]) -> Res<()> {
+        let mut rounds = Vec::new();
+        for i in 0..count {
+            self.values[round.index()] = vec![Value::Word(i.into())];
+            for s in body {
+                match s {
+                    Statement::Let(v) if self.along[v.index()].step.is_some() => {
+                        self.values[v.index()] = vec![self.compute(w, *v, 0)?];
+                    }
+                    Statement::Set(var, v) if self.vars[var.0 as usize].len() == 1 => {
+                        let value = self.lane(w, *v, 0)?;
+                        self.set(w, self.vars[var.0 as usize][0], value)?;
+                    }
+                    _ => {}
+                }
+            }
+            rounds.push(self.values.clone());
+        }
+        for (e, values) in (0..self.width).flat_map(|e| rounds.iter().map(move |values| (e, values))) {
+            self.values.clone_from(values);
+            for s in body {
+                match s {
+                    Statement::Let(v) if self.along[v.index()].step.is_none() => {
+                        let value = self.of_neighbour(w, *v, e)?;
+                        self.values[v.index()] = vec![value; self.width];
+                    }
+                    Statement::Set(var, v) if self.vars[var.0 as usize].len() > 1 => {
+                        let value = self.lane(w, *v, e)?;
+                        self.set(w, self.vars[var.0 as usize][e], value)?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A value of neighbour `e` of another dimension than the last.
+    fn of_neighbour(&mut self, w: &mut Writer, v: Val, e: usize) -> Res<Value> {
+        match self.program.values[v.index()].0 {
+            Source::Load { operand, at, checked } => match self.along[at.index()].step {
+                Some(step) => self.load_further(w, operand, at, checked, step * e as i64),
+                None => Err(Reason::Malformed("a load of neighbours that lie anywhere")),
+            },
+            _ => self.compute(w, v, e),
+        }
     }
 
     /// Gives a variable a value, in lanes that run.
@@ -316,7 +467,7 @@ impl Run<'_> {
             Value::Pair(p) => (0..2).for_each(|i| w.b.copy_into(to.dword(i), p.dword(i))),
             Value::Word(x) => w.b.copy_into(to, x),
             Value::Mask(_) => {
-                return Err(Reason::Operation { op: "a variable".into(), dtype: crate::tensor::DType::Bool });
+                return Err(Reason::Operation { op: "a variable".into(), dtype: DType::Bool });
             }
         }
         Ok(())
@@ -357,6 +508,9 @@ impl Run<'_> {
     fn compute_all(&mut self, w: &mut Writer, v: Val) -> Res<Vec<Value>> {
         let along = |v: Val| self.along[v.index()];
         if let Source::Load { operand, at, checked } = self.program.values[v.index()].0 {
+            if self.apart {
+                return (0..self.width).map(|e| self.of_neighbour(w, v, e)).collect();
+            }
             let every = along(at).every as usize;
             let loaded = self.load(w, operand, at, checked, (self.width / every) as u32)?;
             return Ok((0..self.width).map(|e| loaded[e / every]).collect());
@@ -424,25 +578,44 @@ impl Run<'_> {
 
     /// So many elements of an operand.
     fn load(&mut self, w: &mut Writer, operand: usize, at: Val, checked: bool, count: u32) -> Res<Vec<Value>> {
+        let (buf, offset, t) = self.place(w, operand, at, checked, 0)?;
+        Ok(values::load_some(&mut w.b, t, buf, offset, count))
+    }
+
+    /// The element of an operand that lies so many behind one.
+    fn load_further(&mut self, w: &mut Writer, operand: usize, at: Val, checked: bool, further: i64) -> Res<Value> {
+        let (buf, offset, t) = self.place(w, operand, at, checked, further)?;
+        Ok(values::load(&mut w.b, t, buf, offset))
+    }
+
+    /// Where the element of an operand is that lies so many behind one.
+    fn place(
+        &mut self,
+        w: &mut Writer,
+        operand: usize,
+        at: Val,
+        checked: bool,
+        further: i64,
+    ) -> Res<(Buffer, Offset, DType)> {
         let arg = Arg::Input(operand);
         let (t, view) = (self.cx.dtype(arg), &self.cx.step.inputs[operand].view);
         let buf = w.buffer(self.cx, arg)?;
         let place = self.value(at)?;
-        let imm = (view.offset * t.size() as i64) as u32;
-        let offset = match place {
-            Value::Word(crate::mir::Opnd::V(p)) if !checked => Offset { reg: Some(w.b.mul(p, t.size() as u32)), imm },
-            _ => {
-                let p = place.reg(&mut w.b);
-                let scaled = w.b.mul(p, t.size() as u32);
-                let reg = if checked {
-                    let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(view.len() as u32).into(), p.into()]);
-                    w.b.guard(inside, scaled)
-                } else {
-                    scaled
-                };
-                Offset { reg: Some(reg), imm }
-            }
+        let size = t.size() as u32;
+        let mut imm = view.offset as u32 * size;
+        let p = match place {
+            Value::Word(crate::mir::Opnd::V(p)) => p,
+            _ => place.reg(&mut w.b),
         };
-        Ok(values::load_some(&mut w.b, t, buf, offset, count))
+        let reg = if checked {
+            let own = if further != 0 { w.b.add(p, further as i32) } else { p };
+            let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(view.len() as u32).into(), own.into()]);
+            let scaled = w.b.mul(own, size);
+            w.b.guard(inside, scaled)
+        } else {
+            imm = imm.wrapping_add((further as u32).wrapping_mul(size));
+            w.b.mul(p, size)
+        };
+        Ok((buf, Offset { reg: Some(reg), imm }, t))
     }
 }
