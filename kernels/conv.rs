@@ -11,6 +11,7 @@
 //! Convolutions that are added up are multiplied one after the other into the same sums, each with a loader and a loop of its
 //! own; where the depth is shared among workgroups each sums its part of every one of them.
 
+mod planar;
 mod words;
 
 use super::choice::{self, Considered, Extents, Gathered, Reach, Split, Together};
@@ -20,7 +21,7 @@ use super::loader::{self, GatherSource, Loader, Source};
 use super::regroup;
 use super::split::{self, DepthPart, Product};
 use super::tile::{Form, Order, Tile, Types};
-use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, pool, winograd};
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, pool, values, winograd};
 use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
@@ -268,17 +269,31 @@ const LONG: usize = 16;
 /// Tiles are taken where they need so much less time: both are estimates.
 const WORTH: f64 = 0.8;
 
-/// Few channels of a few taps have a kernel without tiles, but for those of many input channels for which tiles are quicker.
+/// Output channels of a group of which tiles have too many, and of which they may have.
+const FEW: usize = 4;
+const SOME: usize = 8;
+
+/// Few channels of a few taps have a kernel without tiles, but for those of many input channels for which tiles are quicker; so have somewhat more of
+/// groups, where tiles are not.
 fn is_direct(cx: &Cx, types: Types, conv: &Conv) -> bool {
     let computed = types.compute.is_float() || types.storage == Type::I8;
     let (weights, taps) = (&cx.step.inputs[1].view, conv.window.kernel.iter().product::<usize>());
-    if weights.dims[0] / conv.groups > 4 || taps > DIRECT_TAPS || !computed || !conv.also.is_empty() {
+    let channels = weights.dims[0] / conv.groups;
+    // Steps pass over much of what loads bring.
+    let dense = conv.window.strides.iter().all(|s| *s == 1);
+    let most = if conv.groups > 1 && dense { SOME } else { FEW };
+    if channels > most || taps > DIRECT_TAPS || !computed || !conv.also.is_empty() {
         return false;
     }
-    if weights.dims[1] < LONG || !adds(cx, conv) {
+    if channels <= FEW && (weights.dims[1] < LONG || !adds(cx, conv)) {
         return true;
     }
-    quickest(cx, types, conv).map_or(true, |(clocks, ..)| clocks > WORTH * direct::clocks(cx, conv))
+    if choice::is_tuned(cx.target, cx.tuning, types, &Columns::of(cx, conv, types).extents(cx, conv)) && channels > FEW
+    {
+        return false;
+    }
+    let worth = if channels > FEW { 1.0 } else { WORTH };
+    quickest(cx, types, conv).map_or(true, |(clocks, ..)| clocks > worth * direct::clocks(cx, conv))
 }
 
 /// The tile that takes least time, its clocks, and how its depth is shared.
@@ -309,13 +324,56 @@ pub(super) fn candidates(cx: &Cx, conv: &Conv) -> Res<Option<Considered>> {
     Ok(Some(choice::candidates(cx.target, types, &e, least, winograd::method(cx, conv))))
 }
 
-/// True when the elements of the step's input can be changed while they are loaded.
-pub(super) fn begins(cx: &Cx) -> bool {
-    let StepKind::Conv(conv) = &cx.step.kind else { return false };
-    let f32 = |i: usize| cx.dtype(Arg::Input(i)) == DType::F32;
+/// Registers of what a workitem loads of a tile and of constants beside it, at most; and instructions that a load of these takes as long as.
+const MOST_LOADED: f64 = 64.0;
+const OF_LOAD: f64 = 4.0;
+
+/// The elements of the step's input can be changed while they are loaded, and that is quicker than what changes them and the convolution one after the
+/// other: by estimates of both.
+pub(super) fn begins(cx: &Cx, apart: [Cx; 2]) -> bool {
+    let (StepKind::Conv(conv), [change, rest]) = (&cx.step.kind, &apart) else { return false };
+    let (StepKind::Conv(alone), Some(before)) = (&rest.step.kind, &conv.before) else { return false };
+    let dtype = cx.dtype(Arg::Input(0));
+    let able = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    let same = |i: usize| cx.dtype(Arg::Input(i)) == dtype;
     let forward = cx.step.inputs[0].view.strides.iter().all(|s| *s >= 0);
-    let all = (0..cx.step.kind.operands()).all(f32) && forward && Columns::Image.least_width(cx, conv) == 1;
-    all && gemm::types(cx).is_ok_and(|types| !is_direct(cx, types, conv))
+    let all = able && (0..cx.step.kind.operands()).all(same) && forward && Columns::Image.least_width(cx, conv) == 1;
+    let Some(types) = gemm::types(cx).ok().filter(|types| all && !is_direct(cx, *types, conv)) else { return false };
+    let (Ok((whole, tile, _)), Ok(Some(part))) = (quickest(cx, types, conv), clocks(rest, alone)) else { return true };
+    let (machine, info) = (choice::Machine::of(cx.target), cx.target.info());
+    // Each row of tiles changes all of the input for itself.
+    let e = Columns::Image.extents(cx, conv);
+    let (rows, columns) = (e.m.div_ceil(tile.m as usize), e.n.next_multiple_of(tile.n as usize));
+    let elements = (e.batches * rows * columns * e.k) as f64 / f64::from(info.wave_size * info.simds * cx.target.cus());
+    // Of each load its k's constants come by others.
+    let together = if Columns::Image.comes_apart(cx, conv) { 1.0 } else { f64::from(loader::WORD) };
+    let constants = before.operands as f64 / together;
+    let loads = f64::from(tile.n * tile.k / tile.threads()) * (1.0 / together + constants);
+    if loads > MOST_LOADED {
+        return false;
+    }
+    let each =
+        (before.expr.cost() as f64 + OF_LOAD * constants) * machine.issue + values::conversions(cx.target, dtype);
+    let moved = change.step.inputs.iter().chain([&change.step.output]);
+    let moved: usize = moved.map(|a| change.graph.tensor(a.tensor).bytes()).sum();
+    let first = machine.launch + machine.ends + moved as f64 / machine.memory;
+    whole + elements * each < first + part
+}
+
+/// Two steps are taken for one where both need so much less time: all are estimates.
+const WORTH_TWO: f64 = 0.8;
+
+/// A convolution whose windows are rows, and the sums of what it gives, are quicker than one of whole windows.
+pub(super) fn are_quicker(rows: &Cx, sums: &Cx, whole: &Cx) -> bool {
+    let clocks = |cx: &Cx| match &cx.step.kind {
+        StepKind::Conv(conv) => clocks(cx, conv).ok().flatten(),
+        _ => None,
+    };
+    let (Some(by_rows), Some(whole)) = (clocks(rows), clocks(whole)) else { return false };
+    let machine = choice::Machine::of(rows.target);
+    let moved = [rows, sums].map(|cx| cx.graph.tensor(cx.step.output.tensor).bytes() as f64);
+    let added = machine.launch + machine.ends + moved.iter().sum::<f64>() / machine.memory;
+    by_rows + added < WORTH_TWO * whole
 }
 
 /// What the kernel computes can be added up in it: the gather's masks have a bit for each coordinate of a window, and nothing is
@@ -330,6 +388,9 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let groups = conv.groups;
     let types = gemm::types(cx)?;
     if is_direct(cx, types, conv) {
+        let planar = planar::planar(cx.step, conv);
+        let of_planes = planar.as_ref().map(|(step, _)| Cx { step, ..*cx });
+        let (cx, conv) = (of_planes.as_ref().unwrap_or(cx), planar.as_ref().map_or(conv, |found| &found.1));
         return pool::depthwise(cx, conv).unwrap_or_else(|| direct::lower(cx, conv));
     }
     let columns = Columns::of(cx, conv, types);
@@ -376,12 +437,12 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         let part = if terms.len() > 1 { part.of(&mut w.b, term.depth(cx), &tile) } else { part };
         let mut ops = place.operands(&mut w, cx, *term, part, channels)?;
         if let Some(before) = &conv.before {
-            let mut operands = Vec::new();
+            let (dtype, mut operands) = (cx.dtype(Arg::Input(0)), Vec::new());
             for i in 2..2 + before.operands {
-                let start = cx.step.inputs[i].view.offset as u32 * 4;
+                let start = (cx.step.inputs[i].view.offset as usize * dtype.size()) as u32;
                 operands.push((i as u32, w.buffer(cx, Arg::Input(i))?, start));
             }
-            ops.b.begin_with(&mut w.b, &before.expr, operands)?;
+            ops.b.begin_with(&mut w.b, (&before.expr, dtype), operands)?;
         }
         let sums = sums.get_or_insert_with(|| gemm::zeros(&mut w.b, &tile));
         gemm::multiply_into(&mut w, &tile, &mut ops, part.split.chunk, sums)?;

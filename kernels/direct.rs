@@ -189,7 +189,8 @@ pub(super) fn clocks(cx: &Cx, conv: &Conv) -> f64 {
     let issued = below.instructions(conv, inputs) as f64 * machine.issue;
     let turn = (rounds * machine.dram + issued).max(resident * issued);
     let bytes = [cx.step.inputs[0].tensor, cx.step.output.tensor].map(|x| cx.graph.tensor(x).bytes() as f64);
-    machine.ends + (turn * (of_simd / resident).ceil()).max(bytes.iter().sum::<f64>() / machine.memory)
+    let begun = below.waves(cx) * f64::from(cx.target.cus() * cx.target.info().simds) * machine.dispatch;
+    machine.ends + (turn * (of_simd / resident).ceil()).max(begun).max(bytes.iter().sum::<f64>() / machine.memory)
 }
 
 /// What a workitem computes: positions below each other, of some of a group's channels.
@@ -207,7 +208,7 @@ struct Below {
 /// several channels, and bytes that these begin behind the first one's; and waves of a SIMD that there are left at least.
 const BELOW: [usize; 3] = [1, 4, 2];
 const LOADED: usize = 64;
-const WEIGHTS: usize = 64;
+const WEIGHTS: usize = 72;
 const APART: usize = 1 << 19;
 const WAVES: f64 = 6.0;
 /// The same where a workitem walks several channels.

@@ -25,6 +25,7 @@ use super::values;
 use crate::graph::expr::Expr;
 use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Part, Type};
+use crate::tensor::DType;
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 use beginning::Beginning;
@@ -451,29 +452,34 @@ impl Loader {
         let column = fragment::coordinate(b, &common.share, item, fragment::col, 1, None);
         *way = Some(Sideways { column, width, step: tile * src.w_stride * common.types.stored_bytes() });
     }
-    /// From here on `expr` is made of each element, of 32 bits: of it, and of operands (their numbers in the expression, buffers, and
-    /// where in them that of k 0 is) that have a dword for each k. Only loaders along the width do that.
-    pub fn begin_with(&mut self, b: &mut Builder, expr: &Expr, operands: Vec<(u32, Buffer, u32)>) -> Res<()> {
+    /// From here on `expr` is made of each element, of the type: of it, and of operands (their numbers in the expression, buffers, and
+    /// where in them that of k 0 is) that have an element of that type for each k. Only loaders along the width do that.
+    pub fn begin_with(
+        &mut self,
+        b: &mut Builder,
+        (expr, dtype): (&Expr, DType),
+        operands: Vec<(u32, Buffer, u32)>,
+    ) -> Res<()> {
         let Loader::Wide(l) = self else { return Err(Reason::Malformed("a beginning for lines along k")) };
-        if l.common.types.storage != Type::F32 {
-            return Err(Reason::Malformed("a beginning for elements that are not of 32 bits"));
+        if values::stored(dtype) != l.common.types.storage || !matches!(dtype.size(), 2 | 4) {
+            return Err(Reason::Malformed("a beginning for elements of another type"));
         }
         let mut rows: Vec<u32> = (0..l.common.regs.len() as u32).map(|load| l.common.k(load)).collect();
         rows.sort_unstable();
         rows.dedup();
         let rows = rows.into_iter().map(|r| (r, operands.iter().map(|_| b.v(1)).collect())).collect();
-        let first = b.shl(l.k_first, 2u32);
-        l.beginning = Some(Beginning { expr: expr.clone(), operands, first, rows });
+        let first = b.shl(l.k_first, dtype.size().trailing_zeros());
+        l.beginning = Some(Beginning { expr: expr.clone(), dtype, operands, first, rows });
         Ok(())
     }
     /// Changes what was loaded, where [`Loader::begin_with`] said so, and asks for where the next tile is; before [`Loader::commit`].
     pub fn prepare(&self, b: &mut Builder) -> Res<()> {
-        if let Loader::Gather(l) = self {
-            l.prepare(b);
+        match self {
+            Loader::Gather(l) => l.prepare(b),
+            Loader::Wide(Wide { beginning: Some(beginning), common, .. }) => return beginning.apply(b, common),
+            _ => {}
         }
-        let Loader::Wide(Wide { beginning: Some(beginning), common, .. }) = self else { return Ok(()) };
-        let mut loads = common.regs.iter().enumerate();
-        loads.try_for_each(|(load, reg)| beginning.apply(b, common.k(load as u32), *reg))
+        Ok(())
     }
     /// Issues the global loads of the tile that starts at depth `k` (scalar), which must be called for consecutive
     /// tiles from 0.

@@ -379,8 +379,12 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(standard);
     let next = finished.as_ref().unwrap_or(graph);
-    let begun = crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning)))
-        .or(finished);
+    let known = Known::default();
+    let begun = crate::graph::begin_convolutions(next, |graph, step, parts| {
+        let cx = |step| cx(graph, step, target, tuning);
+        known.or(graph, [step].into_iter().chain(parts), || conv::begins(&cx(step), parts.map(cx)))
+    })
+    .or(finished);
     let next = begun.as_ref().unwrap_or(graph);
     let begun =
         crate::graph::begin_with_norms(next, |graph, step| packed::begins(&cx(graph, step, target, tuning))).or(begun);
@@ -392,11 +396,20 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(begun);
     let next = computed.as_ref().unwrap_or(graph);
+    let spread = crate::graph::spread_shallow_products(next, |graph, step| !sized::fits(graph, step)).or(computed);
+    let next = spread.as_ref().unwrap_or(graph);
+    let apart = crate::graph::take_rows_apart(next, |graph, [rows, sums], step| {
+        let cx = |step| cx(graph, step, target, tuning);
+        let bytes = graph.tensor(rows.output.tensor).bytes();
+        bytes < MAX_TENSOR_BYTES && conv::are_quicker(&cx(rows), &cx(sums), &cx(step))
+    })
+    .or(spread);
+    let next = apart.as_ref().unwrap_or(graph);
     let summed = crate::graph::sum_convolutions(next, |graph, whole, parts| {
         let StepKind::Conv(conv) = &whole.kind else { return false };
         conv::adds(&cx(graph, whole, target, tuning), conv) && worth(graph, whole, parts)
     })
-    .or(computed);
+    .or(apart);
     let next = summed.as_ref().unwrap_or(graph);
     let united = crate::graph::unite_parts(next, |graph, step| {
         let whole = || step.inputs.iter().chain([&step.output]);

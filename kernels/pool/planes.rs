@@ -17,8 +17,9 @@ use crate::kernels::values::{self, Value};
 use crate::kernels::{Arg, Cx, Kernel, Writer, epilogue};
 use crate::mir::{Gen, Part, Type};
 
-/// Workgroups at least that LDS of a compute unit has room for.
+/// Workgroups at least that LDS of a compute unit has room for, also of those that multiply.
 const RESIDENT: u32 = 3;
+const RESIDENT_OF_WEIGHTS: u32 = 2;
 
 /// Bytes by which LDS is given out, at most.
 const GIVEN: u32 = 512;
@@ -96,7 +97,7 @@ impl Planes {
         }
         let [read, written] = row_bytes(cx);
         let [planes, height, width] = [out.view.dims[0] * out.view.dims[1], out.view.dims[2], out.view.dims[3]];
-        let lds = cx.target.info().lds_bytes / RESIDENT;
+        let lds = cx.target.info().lds_bytes / if pooling.weights { RESIDENT_OF_WEIGHTS } else { RESIDENT };
         let fits = |found: &Planes| found.lds(cx, window) <= lds;
         let mut best: Option<(f64, Planes)> = None;
         for (wide, below) in divisors(width, WIDTH).flat_map(|w| divisors(height, BELOW).map(move |b| (w, b))) {

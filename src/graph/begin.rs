@@ -19,12 +19,17 @@ use super::fused::{
 use super::uses::{Changing, Uses};
 use super::view::View;
 
-/// The graph with such convolutions, of those that `takes` says yes to; `None` where there are none.
-pub(crate) fn begin_convolutions(graph: &FusedGraph, takes: impl Fn(&FusedGraph, &Step) -> bool) -> Option<FusedGraph> {
+/// The graph with such convolutions, where `worth` says yes to one instead of the step before it and the convolution that there was; `None` where
+/// there are none.
+pub(crate) fn begin_convolutions(
+    graph: &FusedGraph,
+    worth: impl Fn(&FusedGraph, &Step, [&Step; 2]) -> bool,
+) -> Option<FusedGraph> {
     let mut changing = Changing::of(graph);
     for at in 0..graph.steps.len() {
         let now = changing.graph();
-        if let Some((reader, step)) = begun(now, changing.uses(), at).filter(|(_, s)| takes(now, s)) {
+        let found = begun(now, changing.uses(), at);
+        if let Some((reader, step)) = found.filter(|(i, s)| worth(now, s, [&now.steps[at], &now.steps[*i]])) {
             changing.attempt(|_, _| Some(vec![(reader, Some(step))]));
         }
     }

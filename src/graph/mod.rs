@@ -5,6 +5,7 @@
 
 mod abreast;
 mod absorb;
+mod apart;
 mod ask;
 mod attend;
 mod begin;
@@ -45,6 +46,7 @@ mod repeat;
 mod resolve;
 mod rules;
 mod scaled;
+mod shallow;
 mod shapes;
 mod shared;
 mod sparse;
@@ -58,6 +60,7 @@ pub mod view;
 mod windows;
 mod words;
 
+pub(crate) use apart::take_rows_apart;
 pub use attend::attend;
 pub(crate) use begin::{begin_convolutions, begin_with_norms};
 pub(crate) use cached::keep_caches;
@@ -80,6 +83,7 @@ pub(crate) use partial::{Cuts, comes_out_even, in_pieces};
 pub(crate) use parts::unite_parts;
 pub use precision::in_type;
 pub(crate) use scaled::scaled_factors;
+pub(crate) use shallow::spread_shallow_products;
 pub use shapes::{Note, check_tensors};
 pub(crate) use sparse::sparse_factors;
 pub(crate) use standardize::{Turned, standardize};

@@ -234,10 +234,16 @@ fn elements_of_rows_are_asked_for_together() {
     }
 }
 
+/// Weights of a type.
+fn typed(b: &mut Builder, t: DType, shape: &[usize]) -> String {
+    let x = b.random(shape).to_f64();
+    b.constant(HostTensor::from_f64(t, shape, &x))
+}
+
 /// Batch normalisation and an activation, before a convolution.
-fn activated(b: &mut Builder, x: &str, channels: usize, activation: &str) -> String {
-    let [scale, bias, mean] = [0; 3].map(|_| b.weight(&[channels]));
-    let variance = b.constant(HostTensor::from_f32(&[channels], &vec![0.7; channels]));
+fn activated(b: &mut Builder, t: DType, x: &str, channels: usize, activation: &str) -> String {
+    let [scale, bias, mean] = [0; 3].map(|_| typed(b, t, &[channels]));
+    let variance = b.constant(HostTensor::from_f64(t, &[channels], &vec![0.7; channels]));
     let y = b.node("BatchNormalization", &[x, &scale, &bias, &mean, &variance], &[]);
     b.node(activation, &[&y], &[])
 }
@@ -254,16 +260,20 @@ fn convolutions_change_what_they_load() {
         ([1, 8, 12, 6, 6], 3, "Relu", false),
         ([1, 9, 3, 6, 6], 1, "Relu", false),
     ];
-    for ([n, from, to, rows, columns], window, activation, begins) in cases {
-        let what = format!("{n}x{from}x{rows}x{columns} to {to}, {activation}");
+    let types = [(DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)];
+    for (([n, from, to, rows, columns], window, activation, begins), (t, most)) in
+        cases.into_iter().flat_map(|case| types.map(|t| (case, t)))
+    {
+        let what = format!("{t} {n}x{from}x{rows}x{columns} to {to}, {activation}");
         let mut b = Builder::new(17, (from + to) as u64);
-        let x = b.input(&[n, from, rows, columns]);
-        let y = activated(&mut b, &x, from, activation);
-        let (w, bias) = (b.weight(&[to, from, window, window]), b.weight(&[to]));
+        let x = b.random(&[n, from, rows, columns]).to_f64();
+        let x = b.input_of(HostTensor::from_f64(t, &[n, from, rows, columns], &x));
+        let y = activated(&mut b, t, &x, from, activation);
+        let (w, bias) = (typed(&mut b, t, &[to, from, window, window]), typed(&mut b, t, &[to]));
         let pads = [("pads", ints(&[window / 2; 4]))];
         let y = b.node("Conv", &[&y, &w, &bias], &pads);
         b.output(&y);
-        outputs(&b, &what, 1e-5);
+        outputs(&b, &what, most);
         let graph = fuse(&b.model, &Options::default()).unwrap();
         for target in TARGETS {
             let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
@@ -284,10 +294,10 @@ fn lists_of_channels_grow_without_copies() {
             let parts: Vec<&str> = list.iter().map(String::as_str).collect();
             b.node("Concat", &parts, &[("axis", int(1))])
         };
-        let y = activated(&mut b, &all, channels, "Relu");
+        let y = activated(&mut b, DType::F32, &all, channels, "Relu");
         let w = b.weight(&[16, channels, 1, 1]);
         let y = b.node("Conv", &[&y, &w], &[]);
-        let y = activated(&mut b, &y, 16, "Relu");
+        let y = activated(&mut b, DType::F32, &y, 16, "Relu");
         let w = b.weight(&[8, 16, 3, 3]);
         list.push(b.node("Conv", &[&y, &w], &[("pads", ints(&[1; 4]))]));
     }

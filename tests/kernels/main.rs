@@ -34,6 +34,7 @@ mod rows;
 mod scaled;
 mod sections;
 mod several;
+mod shapes;
 mod slices;
 mod sparse;
 mod staged;

@@ -138,6 +138,21 @@ def squeeze(l, x, channels, few):
     return l.node("Mul", x, l.node("Sigmoid", l.node("Conv", y, l.weight(channels, few, 1, 1))))
 
 
+def begun(l, x, channels, to):
+    """A convolution of points behind batch normalisation and its activation."""
+    ones = l.constant(np.ones(channels, l.dtype))
+    y = l.node("Relu", l.node("BatchNormalization", x, l.weight(channels), l.weight(channels), l.weight(channels), ones))
+    return l.node("Conv", y, l.weight(to, channels, 1, 1))
+
+
+def regions(l, x, count=1000, extent=50):
+    """RoiAlign of boxes that lie anywhere in an image."""
+    corners = np.random.default_rng(1).uniform(0, extent * 0.8, (count, 4))
+    corners[:, 2:] += corners[:, :2]
+    boxes, images = l.constant(corners.astype(l.dtype)), l.constant(np.zeros(count, np.int64))
+    return l.node("RoiAlign", x, boxes, images, output_height=7, output_width=7, sampling_ratio=2, spatial_scale=1.0)
+
+
 def last_layer(rows, depth, columns):
     """Weights lie along the depth."""
 
@@ -195,6 +210,11 @@ LAYERS = [
     ("EfficientNet, 5x5 of 240 channels apart, 28x28, 32 images", BOTH, convolution([240, 28, 28], 240, 5, groups=240, batch=32)),
     ("ConvNeXt, 7x7 of 384 channels apart, 14x14, 16 images", BOTH, convolution([384, 14, 14], 384, 7, groups=384, batch=16)),
     ("ResNeXt, 3x3 of 32 groups of 8, 28x28, 16 images", BOTH, convolution([256, 28, 28], 256, 3, groups=32, batch=16)),
+    ("Conformer, window of 31 of 512 channels apart, 16 lines of 1000", BOTH, convolution([512, 1000], 512, 31, groups=512, batch=16)),
+    ("ConvNeXt of lines, 7 of 384 channels apart, 8 lines of 2000", BOTH, convolution([384, 2000], 384, 7, groups=384, batch=8)),
+    ("MoViNet, 5x1x1 of 240 channels apart, 8x28x28", BOTH, convolution([240, 8, 28, 28], 240, [5, 1, 1], groups=240)),
+    ("X3D, 3x3x3 of 54 channels apart, 13x56x56, 8 images", BOTH, convolution([54, 13, 56, 56], 54, 3, groups=54, batch=8)),
+    ("DenseNet, 1x1 of 256 normalised channels, 56x56, 16 images", BOTH, of([16, 256, 56, 56], lambda l, x: begun(l, x, 256, 128), [16, 128, 56, 56])),
     ("YOLO, first 3x3 by two", BOTH, convolution([3, 640, 640], 32, 3, 2, silu=True)),
     ("YOLO, 3x3 of 512 channels, 20x20", BOTH, convolution([512, 20, 20], 512, 3, silu=True)),
     ("Whisper, window of 3 by two, 512 channels", BOTH, convolution([512, 3000], 512, 3, 2)),
@@ -222,6 +242,7 @@ LAYERS = [
     ("Swin, windows of a shifted image", BOTH, of([1, 56, 56, 96], shifted, [64, 49, 96])),
     ("bicubic, twice as large", BOTH,
      of([1, 3, 512, 512], lambda l, x: l.node("Resize", x, "", "", l.ints(1, 3, 1024, 1024), mode="cubic"), [1, 3, 1024, 1024])),
+    ("RoiAlign of 1000 boxes, 7x7 of 256 channels of 50x50", BOTH, of([1, 256, 50, 50], regions, [1000, 256, 7, 7])),
     ("vocabulary, softmax of 64", BOTH, of([64, 50257], lambda l, x: l.node("Softmax", x, axis=-1))),
     ("vocabulary, best 50", BOTH, of([1, 32000], best(50), [1, 50])),
     ("vocabulary, best 50 of 64", BOTH, of([64, 32000], best(50), [64, 50])),
