@@ -28,7 +28,12 @@ pub(super) fn eval_to_store(
     acc: Option<Value>,
     shared: &dyn Fn(u32) -> bool,
 ) -> Res<Value> {
-    eval_nodes(b, expr, input, acc, Bounds::ANY, Some(shared))
+    eval_nodes(b, expr, input, acc, Bounds::ANY, Some(shared), false)
+}
+
+/// [`eval`] of a sum of many products: one more rounding, of what it is multiplied by before something is added, is left out.
+pub(super) fn eval_sum(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, sum: Value) -> Res<Value> {
+    eval_nodes(b, expr, input, Some(sum), Bounds::ANY, None, true)
 }
 
 /// [`eval`] where something is known of the kernel's value.
@@ -39,7 +44,7 @@ pub(super) fn eval_within(
     acc: Option<Value>,
     within: Bounds,
 ) -> Res<Value> {
-    eval_nodes(b, expr, input, acc, within, None)
+    eval_nodes(b, expr, input, acc, within, None, false)
 }
 
 fn eval_nodes(
@@ -49,14 +54,19 @@ fn eval_nodes(
     acc: Option<Value>,
     within: Bounds,
     to_store: Option<&dyn Fn(u32) -> bool>,
+    is_sum: bool,
 ) -> Res<Value> {
     let mut done: Vec<Value> = Vec::with_capacity(expr.nodes().len());
     let bounds = Bounds::of_nodes(expr, within);
     let mut uses = vec![0; expr.nodes().len()];
     expr.nodes().iter().flat_map(|node| operands(node.op)).for_each(|v| uses[v.index()] += 1);
-    // The factors of what is only added.
+    // The factors of what is only added, where the product's rounding does not matter: it is little beside that to 16 bits, and one of many
+    // beside those of a sum.
+    let of_sum = |v: Val| is_sum && expr.type_of(v) == DType::F32 && expr.nodes()[v.index()].op == Op::Acc;
     let product = |v: Val| match expr.nodes()[v.index()].op {
-        Op::Binary(Binary::Mul, x, y) if uses[v.index()] == 1 => Some((x, y)),
+        Op::Binary(Binary::Mul, x, y) if uses[v.index()] == 1 => {
+            (expr.type_of(v).is_half() || of_sum(x) || of_sum(y)).then_some((x, y))
+        }
         _ => None,
     };
     for (i, node) in expr.nodes().iter().enumerate() {
@@ -74,10 +84,7 @@ fn eval_nodes(
                 let of = inverse_root(expr, &bounds, node).unwrap_or(x);
                 Value::Word(b.op(Gen::Rsq.of(Type::F32), &[done[of.index()].word()]).into())
             }
-            Op::Binary(op @ (Binary::Add | Binary::Sub), x, y)
-                if node.dtype.is_half() && product(x).or(product(y)).is_some() =>
-            {
-                // What the product's rounding takes is little beside that to 16 bits.
+            Op::Binary(op @ (Binary::Add | Binary::Sub), x, y) if product(x).or(product(y)).is_some() => {
                 let word = |v: Val| done[v.index()].word();
                 let sum = match (op, product(x), product(y)) {
                     (Binary::Add, Some((p, q)), _) => b.fma(word(p), word(q), word(y)),

@@ -742,7 +742,7 @@ fn store_row(
         let mut results = Vec::new();
         for e in 0..group {
             let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
-            results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(values[e]))?);
+            results.push(expr::eval_sum(&mut w.b, &cx.step.expr, &input, values[e])?);
         }
         let (k, p) = plans.iter().enumerate().next_back().expect("the output is an access");
         let buf = w.buffer(cx, Arg::Output)?;

@@ -503,8 +503,7 @@ pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (P
             }
             for (dx, result) in results.iter().enumerate().take(wide) {
                 let input = |i: u32| loaded[i as usize][dx];
-                let result = Some(Value::of(DType::F32, *result));
-                values.push(expr::eval(&mut w.b, &cx.step.expr, &input, result)?);
+                values.push(expr::eval_sum(&mut w.b, &cx.step.expr, &input, Value::of(DType::F32, *result))?);
             }
             let Some(a) = accesses.last() else { continue };
             let buf = w.buffer(cx, a.arg)?;
