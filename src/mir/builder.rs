@@ -605,7 +605,7 @@ impl Builder {
         let places = &self.places;
         for block in &mut self.f.blocks {
             for inst in &mut block.insts {
-                for s in &mut inst.srcs {
+                for s in inst.srcs.iter_mut() {
                     if let Opnd::Block(b) = s {
                         *b = BlockId(places[b.0 as usize].expect("every label that is branched to is placed"));
                     }

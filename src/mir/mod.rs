@@ -361,7 +361,7 @@ impl Function {
             if !inst.dsts.is_empty() {
                 continue;
             }
-            for s in &inst.srcs {
+            for s in inst.srcs.iter() {
                 if let Opnd::Block(t) = s {
                     out.push(t.0 as usize);
                 }

@@ -168,9 +168,10 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     let Some(info) = f.target.op(op) else {
         return Err(Fault::NotOfTarget { name: op.name(), target: f.target.info().name });
     };
-    check_space(f, inst, info)?;
     // A load to LDS has no result, whatever its row says of the load to registers.
-    let dsts = if inst.loads_to_lds(f.target) { 0 } else { info.dsts.len() };
+    let to_lds = info.pipe == Pipe::Vmem && inst.loads_to_lds(f.target);
+    check_space(inst, info, to_lds)?;
+    let dsts = if to_lds { 0 } else { info.dsts.len() };
     if inst.dsts.len() != dsts || inst.srcs.len() != info.srcs.len() {
         return Err(Fault::Count {
             name: info.name,
@@ -184,7 +185,7 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     for (list, slots, is_dst) in [(&inst.dsts[..], info.dsts, true), (&inst.srcs[..], info.srcs, false)] {
         for (i, o) in list.iter().enumerate() {
             let slot = &slots[i];
-            let dwords = match is_offset && slot.name == "vaddr" {
+            let dwords = || match is_offset && slot.name == "vaddr" {
                 true => 1,
                 false => operand_dwords(op, slot, &inst.mods),
             };
@@ -253,9 +254,9 @@ fn check_constraints(block: &Block) -> Result<(), Fault> {
 }
 
 /// Memory is named only where it is touched.
-fn check_space(f: &Function, inst: &MInst, info: &OpInfo) -> Result<(), Fault> {
+fn check_space(inst: &MInst, info: &OpInfo, to_lds: bool) -> Result<(), Fault> {
     let memory = matches!(info.pipe, Pipe::Vmem | Pipe::Smem);
-    let lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER) || inst.loads_to_lds(f.target);
+    let lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER) || to_lds;
     if inst.space.memory != Memory::Any && !memory {
         return Err(Fault::Space { name: info.name, what: "memory" });
     }
@@ -335,7 +336,9 @@ fn check_half(value: u64, slot: &'static str) -> Result<(), Fault> {
     }
 }
 
-fn check_operand(f: &Function, o: &Opnd, slot: &Slot, dwords: u8, is_dst: bool) -> Result<(), Fault> {
+/// `dwords`: how wide the operand is to be.
+#[inline]
+fn check_operand(f: &Function, o: &Opnd, slot: &Slot, dwords: impl FnOnce() -> u8, is_dst: bool) -> Result<(), Fault> {
     let (class, len) = match *o {
         Opnd::V(p) => (f.vreg(p.reg).class, p.len),
         Opnd::P(r) if r.first.is_vector() => {
@@ -357,7 +360,12 @@ fn check_operand(f: &Function, o: &Opnd, slot: &Slot, dwords: u8, is_dst: bool) 
         return Err(Fault::Class { class, slot: slot.name });
     }
     let mask = class == RegClass::S && slot.bits >= 32 && len == f.mask_dwords();
-    if len != dwords && !mask && slot.bits != 0 {
+    // Most are one dword where one is asked for.
+    if len == 1 && slot.bits <= 32 && slot.bits > 0 || mask || slot.bits == 0 {
+        return Ok(());
+    }
+    let dwords = dwords();
+    if len != dwords {
         return Err(Fault::SlotWidth { slot: slot.name, dwords, has: len });
     }
     Ok(())

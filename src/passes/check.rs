@@ -371,14 +371,22 @@ impl Original<'_> {
             }
         }
         // What is overwritten first need not be looked for: most registers hold what they are given anew.
-        for o in &y.dsts {
+        for o in y.dsts.iter() {
             if let Opnd::P(r) = o {
-                r.iter().for_each(|r| state.overwrite(r));
+                for i in 0..u16::from(r.dwords) {
+                    state.overwrite(r.first.offset(i));
+                }
             }
         }
-        written.iter().for_each(|w| state.expire(w.0));
-        implied.iter().for_each(|r| state.overwrite(*r));
-        written.iter().for_each(|w| state.put(Place::Reg(w.1), self.name(w.0)));
+        for w in written.iter() {
+            state.expire(w.0);
+        }
+        for r in implied {
+            state.overwrite(*r);
+        }
+        for w in written.iter() {
+            state.put(Place::Reg(w.1), self.name(w.0));
+        }
         Ok(())
     }
 
@@ -504,7 +512,7 @@ impl Original<'_> {
         if result.dwords < 2 || loads || info.flags.has(Flags::VALU_WRITES_SGPR) {
             return Ok(());
         }
-        for (a, b) in x.srcs.iter().zip(&y.srcs) {
+        for (a, b) in x.srcs.iter().zip(y.srcs.iter()) {
             if let (Opnd::V(from), Opnd::P(operand)) = (a, b)
                 && from.reg != to.reg
                 && operand.overlaps(*result)
@@ -518,15 +526,16 @@ impl Original<'_> {
     /// Every operand is where the instruction can have it.
     fn constraints(&self, y: &MInst) -> Result<(), Difference> {
         let Some(info): Option<&OpInfo> = y.info(self.f.target) else { return Ok(()) };
-        let pairs = y.dsts.iter().zip(info.dsts).chain(y.srcs.iter().zip(info.srcs));
-        for (o, slot) in pairs {
-            if let Opnd::P(r) = o {
-                fits(self.f.target, *r, slot).map_err(|why| Difference::Misplaced {
-                    regs: *r,
-                    slot: slot.name,
-                    inst: kept(y),
-                    why,
-                })?;
+        for (list, slots) in [(y.dsts.as_slice(), info.dsts), (y.srcs.as_slice(), info.srcs)] {
+            for (i, o) in list.iter().enumerate() {
+                if let (Opnd::P(regs), Some(slot)) = (*o, slots.get(i)) {
+                    fits(self.f.target, regs, slot).map_err(|why| Difference::Misplaced {
+                        regs,
+                        slot: slot.name,
+                        inst: kept(y),
+                        why,
+                    })?;
+                }
             }
         }
         Ok(())

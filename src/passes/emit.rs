@@ -4,6 +4,7 @@
 //! one pass over sizes places every block and a second one encodes. Where a distance is one that the target's branches
 //! cannot have, an `s_nop` goes behind the branch, and all is done again.
 
+use super::repeated::Repeated;
 use crate::mir::{BlockId, Function, MInst, Opnd, Part};
 use barewave_isa::{Inst, Operand, Regs, op};
 use smallvec::SmallVec;
@@ -50,10 +51,10 @@ pub(super) fn lower_with(
     };
     let op = i.op()?;
     let (mut dsts, mut srcs) = (SmallVec::new(), SmallVec::new());
-    for o in &i.dsts {
+    for o in i.dsts.iter() {
         dsts.push(operand(o)?);
     }
-    for o in &i.srcs {
+    for o in i.srcs.iter() {
         srcs.push(operand(o)?);
     }
     Some(Inst { op, dsts, srcs, mods: i.mods.clone() })
@@ -80,15 +81,27 @@ fn lay_out(f: &Function) -> Result<(Emitted, Option<usize>), EmitError> {
     };
     let mut out = Emitted { code: Vec::with_capacity(8 * f.inst_count()), ..Emitted::default() };
     let mut fixups: Vec<(usize, usize, usize)> = Vec::new();
+    let mut repeated = Repeated::new();
+    // Where the bytes of each begin and end that was not seen before.
+    let mut places: Vec<(usize, usize)> = Vec::new();
     for (b, block) in f.blocks.iter().enumerate() {
         out.blocks.push(out.code.len() as u32);
         for (i, inst) in block.insts.iter().enumerate() {
-            let low = lower_inst(inst, |_| 0).ok_or_else(|| fail(b, inst, "it is not a target instruction".into()))?;
-            if inst.srcs.iter().any(|s| matches!(s, Opnd::Block(_))) {
-                fixups.push((b, i, out.code.len()));
-            }
-            barewave_isa::encode(f.target, &low, &mut out.code).map_err(|e| fail(b, inst, e.to_string()))?;
             out.insts += 1;
+            let at = out.code.len();
+            let branches = inst.srcs.iter().any(|s| matches!(s, Opnd::Block(_)));
+            if branches {
+                fixups.push((b, i, at));
+            } else if let Some(before) = repeated.find(inst, places.len()) {
+                let (from, to) = places[before];
+                out.code.extend_from_within(from..to);
+                continue;
+            }
+            let low = lower_inst(inst, |_| 0).ok_or_else(|| fail(b, inst, "it is not a target instruction".into()))?;
+            barewave_isa::encode(f.target, &low, &mut out.code).map_err(|e| fail(b, inst, e.to_string()))?;
+            if !branches {
+                places.push((at, out.code.len()));
+            }
         }
     }
     let mut word = Vec::with_capacity(8);

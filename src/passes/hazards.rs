@@ -14,6 +14,7 @@ use super::across_branch::across_branch;
 use super::clauses::clauses;
 use super::emit::lower_inst;
 use super::forward::forward;
+use super::repeated::Repeated;
 use super::still_read::still_read;
 use crate::mir::{Function, MInst};
 use barewave_isa::{
@@ -30,7 +31,7 @@ pub fn hazards(f: &mut Function) {
     across_branch(f);
     clauses(f);
     let Some(mut code) = Code::of(f) else { return };
-    let fixes = code.blocks.iter().flatten().any(HazardInst::may_ask_for_fix);
+    let fixes = code.insts.iter().any(HazardInst::may_ask_for_fix);
     for b in 0..f.blocks.len() {
         let mut i = 0;
         while i < code.blocks[b].len() {
@@ -66,7 +67,10 @@ const VA_VDST_0: u32 = 0x0fff;
 struct Code {
     target: Target,
     sets: HazardSets,
-    blocks: Vec<Vec<HazardInst>>,
+    /// Those that differ.
+    insts: Vec<HazardInst>,
+    /// Of each block, by their numbers.
+    blocks: Vec<Vec<u32>>,
     predecessors: Vec<Vec<usize>>,
     /// The largest number of wait states that any rule asks for.
     most_states: u32,
@@ -98,10 +102,20 @@ impl Code {
                 predecessors[s].push(b);
             }
         }
-        let mut sets = HazardSets::new(f.target);
+        let (mut sets, mut repeated) = (HazardSets::new(f.target), Repeated::new());
+        let mut insts = Vec::with_capacity(f.inst_count());
+        let mut number = |i| {
+            let before = repeated.find(i, insts.len());
+            before.unwrap_or_else(|| {
+                insts.push(part_of(&mut sets, i));
+                insts.len() - 1
+            }) as u32
+        };
+        let blocks = f.blocks.iter().map(|b| b.insts.iter().map(&mut number).collect()).collect();
         Some(Code {
             target: f.target,
-            blocks: f.blocks.iter().map(|b| b.insts.iter().map(|i| part_of(&mut sets, i)).collect()).collect(),
+            insts,
+            blocks,
             sets,
             predecessors,
             most_states: barewave_isa::max_required_states(f.target).into(),
@@ -110,13 +124,24 @@ impl Code {
     }
 
     fn insert(&mut self, f: &mut Function, b: usize, i: usize, inst: MInst) {
-        self.blocks[b].insert(i, part_of(&mut self.sets, &inst));
+        self.blocks[b].insert(i, self.insts.len() as u32);
+        self.insts.push(part_of(&mut self.sets, &inst));
         f.blocks[b].insts.insert(i, inst);
+    }
+
+    /// Instruction `i` of block `b`.
+    fn inst(&self, b: usize, i: usize) -> &HazardInst {
+        &self.insts[self.blocks[b][i] as usize]
+    }
+
+    /// The first so many instructions of a block, from the last of them on.
+    fn backwards(&self, b: usize, before: usize) -> impl Iterator<Item = &HazardInst> {
+        self.blocks[b][..before].iter().rev().map(|n| &self.insts[*n as usize])
     }
 
     /// Wait states missing before instruction `i` of block `b`.
     fn missing_states(&self, b: usize, i: usize) -> u32 {
-        let consumer = &self.blocks[b][i];
+        let consumer = self.inst(b, i);
         if !consumer.may_need_states() {
             return 0;
         }
@@ -125,7 +150,7 @@ impl Code {
         let mut paths: SmallVec<[_; 4]> = smallvec![(b, i, 0, Between::default())];
         let mut seen: SmallVec<[(usize, u32, Between); 4]> = SmallVec::new();
         while let Some((b, before, mut passed, mut between)) = paths.pop() {
-            for producer in self.blocks[b][..before].iter().rev() {
+            for producer in self.backwards(b, before) {
                 let need = u32::from(consumer.states_after(producer, between));
                 worst = worst.max(need.saturating_sub(passed));
                 passed += states(producer);
@@ -148,7 +173,7 @@ impl Code {
 
     /// A hazard before instruction `i` of block `b` that wait states do not resolve and nothing has resolved yet.
     fn unfixed(&self, b: usize, i: usize) -> Option<Fix> {
-        let consumer = &self.blocks[b][i];
+        let consumer = self.inst(b, i);
         if self.farthest == 0 || !consumer.may_need_fix() {
             return None;
         }
@@ -156,7 +181,7 @@ impl Code {
         let mut seen: SmallVec<[(usize, Distance); 4]> = SmallVec::new();
         while let Some((b, before, mut distance)) = paths.pop() {
             let mut more = true;
-            for producer in self.blocks[b][..before].iter().rev() {
+            for producer in self.backwards(b, before) {
                 if let Some((fix, reach)) = consumer.fix_after(producer)
                     && distance.within(fix, reach)
                 {
@@ -180,17 +205,16 @@ impl Code {
     /// Calls `on_need` in order of place with every instruction before which a scalar register must be waited for; what
     /// is found is taken as waited for from there on.
     fn scalar_hazards(&self, f: &Function, on_need: &mut dyn FnMut(usize, usize, AluWaits)) {
-        let uses: Vec<Vec<_>> =
-            self.blocks.iter().map(|b| b.iter().map(|i| self.target.scalar_use(i)).collect()).collect();
-        if uses.iter().flatten().all(Option::is_none) {
+        let uses: Vec<_> = self.insts.iter().map(|i| self.target.scalar_use(i)).collect();
+        if uses.iter().all(Option::is_none) {
             return;
         }
         let wait = |w: AluWaits| {
             self.target.scalar_use(&Inst::new(op::S_WAITCNT_DEPCTR, &[], &[Operand::Imm(w.immediate().into())]))
         };
         let walk = |b: usize, h: &mut ScalarHistory, on_need: &mut dyn FnMut(usize, usize, AluWaits)| {
-            for (i, u) in uses[b].iter().enumerate() {
-                let Some(u) = u else { continue };
+            for (i, n) in self.blocks[b].iter().enumerate() {
+                let Some(u) = &uses[*n as usize] else { continue };
                 if let Some((_, waits)) = h.missing(u) {
                     on_need(b, i, waits);
                     h.pass(&wait(waits).expect("the target has the hazard"));

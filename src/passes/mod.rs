@@ -19,6 +19,7 @@ pub mod pair;
 pub mod pair_neighbours;
 pub mod pipeline;
 pub mod regalloc;
+mod repeated;
 pub mod schedule;
 pub mod select;
 mod selectable;

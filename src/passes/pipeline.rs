@@ -9,8 +9,7 @@
 //! * a value is used in the stage it is computed in or later, and
 //! * an instruction that depends on one of the iteration before is at most one stage earlier than it.
 //!
-//! The first kind of mistake is mended where only address arithmetic has to move to an earlier stage; any other makes
-//! an error for stages that the author stated, and less overlap for those that were found.
+//! Anything else is an error where the author stated the stages, and less overlap where they were found.
 //!
 //! A round has its stages in falling order (or, in a block of fixed order, its instructions as they stand), so that a value is
 //! read by the older iteration before the younger one writes it. A value that lives across more rounds than that has
@@ -143,7 +142,7 @@ struct Edge {
 struct Body {
     insts: Vec<MInst>,
     stages: Vec<u8>,
-    edges: Vec<Edge>,
+    units: Units,
     /// Of each virtual register: only one iteration uses it, so it may be renamed.
     local: Vec<bool>,
     /// Rounds keep the order in which the instructions stand.
@@ -248,7 +247,7 @@ pub(super) fn put_blocks(f: &mut Function, at: usize, blocks: Vec<Block>) {
         }
     };
     for inst in f.blocks.iter_mut().flat_map(|b| &mut b.insts) {
-        for s in &mut inst.srcs {
+        for s in inst.srcs.iter_mut() {
             if let Opnd::Block(b) = s {
                 moved(b);
             }
@@ -261,7 +260,7 @@ pub(super) fn put_blocks(f: &mut Function, at: usize, blocks: Vec<Block>) {
 }
 
 /// What touches a place stands together, in the same order. Dwords of registers, which are most, are counted instead of compared.
-fn by_place(units: &Units, touched: Vec<schedule::Touch>) -> Vec<schedule::Touch> {
+fn by_place(units: &Units, touched: &[schedule::Touch]) -> Vec<schedule::Touch> {
     let unit = |t: &schedule::Touch| match t.place {
         schedule::Place::Dword(v, i) => units.base(VReg(v)) + usize::from(i),
         _ => units.count(),
@@ -273,11 +272,11 @@ fn by_place(units: &Units, touched: Vec<schedule::Touch>) -> Vec<schedule::Touch
         end += *n;
         *n = end;
     }
-    let mut out = touched.clone();
-    for t in touched.into_iter().rev() {
-        let end = &mut ends[unit(&t)];
+    let mut out = touched.to_vec();
+    for t in touched.iter().rev() {
+        let end = &mut ends[unit(t)];
         *end -= 1;
-        out[*end] = t;
+        out[*end] = *t;
     }
     // Now that is where each begins.
     let others = ends.last().copied().unwrap_or(0);
@@ -307,10 +306,11 @@ fn take_constants(f: &mut Function, at: usize) -> Vec<MInst> {
 }
 
 impl Body {
-    fn of(f: &Function, l: &Loop) -> Body {
+    /// Takes the body out of its block.
+    fn of(f: &mut Function, l: &Loop) -> Body {
         let at = l.header.0 as usize;
-        let insts = f.blocks[at].insts.clone();
         let live = Liveness::of(f);
+        let insts = std::mem::take(&mut f.blocks[at].insts);
         let outside = |v: VReg| {
             let units = live.units.of_part(f.whole(v));
             let after = live.live_in.get(at + 1);
@@ -323,9 +323,7 @@ impl Body {
         }
         let stages: Vec<u8> = insts.iter().map(|i| i.stage).collect();
         let fixed = f.blocks[at].order == Order::Fixed;
-        let mut body = Body { insts, stages, edges: Vec::new(), local, fixed };
-        body.find_edges(f, &live.units);
-        body
+        Body { insts, stages, units: live.units, local, fixed }
     }
 
     /// Instruction numbers in the order of one iteration.
@@ -335,16 +333,20 @@ impl Body {
         order
     }
 
-    /// All pairs that touch the same place, at least one writing: within an iteration, and with the next one.
-    fn find_edges(&mut self, f: &Function, units: &Units) {
+    /// Calls `found` with all pairs that touch the same place, at least one writing: within an iteration, and with the next one; until that
+    /// gives something. With `misplaced` those are left out that are in order in whatever stages they are, where each iteration is in
+    /// order of stage: of places that one stage touches, and of registers that only one iteration uses.
+    fn each_edge(&self, f: &Function, misplaced: bool, mut found: impl FnMut(Edge) -> bool) {
         let order = self.sequence();
         let local = |p: &schedule::Place| p.register().is_some_and(|v| self.local[v.0 as usize]);
-        let touched = by_place(units, schedule::touches(f, &self.insts, &order));
-        let mut edges = Vec::with_capacity(2 * touched.len());
+        let touched = schedule::touches(f, &self.insts, &order, |p| !misplaced || !local(p));
+        let touched = by_place(&self.units, &touched);
         let same = |a: &schedule::Touch, b: &schedule::Touch| a.place == b.place;
         for list in touched.chunk_by(same) {
             let place = &list[0].place;
-            if !list.iter().any(|x| x.writes) {
+            let stage = self.stages[list[0].inst];
+            let alike = misplaced && list.iter().all(|x| self.stages[x.inst] == stage);
+            if alike || !list.iter().any(|x| x.writes) {
                 continue;
             }
             let together = place.is_shared();
@@ -356,7 +358,9 @@ impl Body {
                     // Of a shared register only what a write reaches matters: rounds keep the order of the rest.
                     if (writes || overwrites) && from != to && !(together && overwrites) {
                         let latency = if overwrites && !writes { 0 } else { latency(from, writes) };
-                        edges.push(Edge { from, to, latency, distance: 0, together, apart: false });
+                        if found(Edge { from, to, latency, distance: 0, together, apart: false }) {
+                            return;
+                        }
                     }
                     if overwrites {
                         break;
@@ -367,7 +371,9 @@ impl Body {
                         let apart = matches!(place, schedule::Place::Lds(_)) && self.phases_differ(from, to);
                         if writes || overwrites {
                             let latency = latency(from, writes);
-                            edges.push(Edge { from, to, latency, distance: 1, together, apart });
+                            if found(Edge { from, to, latency, distance: 1, together, apart }) {
+                                return;
+                            }
                         }
                         if overwrites && !apart {
                             break;
@@ -376,7 +382,6 @@ impl Body {
                 }
             }
         }
-        self.edges = edges;
     }
 
     /// Two accesses of LDS name different phases of a buffer.
@@ -387,20 +392,15 @@ impl Body {
         }
     }
 
-    /// The stages that the author stated, with address arithmetic in the stages that need it.
-    fn check_stages(&mut self, f: &Function, l: &Loop) -> Result<bool, Impossible> {
-        let pure: Vec<bool> = self.insts.iter().map(|i| super::simplify::is_pure(f, i)).collect();
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for e in self.edges.iter().filter(|e| e.distance == 0) {
-                if self.stages[e.from] > self.stages[e.to] && pure[e.from] {
-                    self.stages[e.from] = self.stages[e.to];
-                    changed = true;
-                }
+    /// The stages that the author stated.
+    fn check_stages(&self, f: &Function, l: &Loop) -> Result<bool, Impossible> {
+        let mut wrong = None;
+        self.each_edge(f, true, |e| {
+            if self.breaks(&e) {
+                wrong = Some(e);
             }
-        }
-        let wrong = self.edges.iter().find(|e| self.breaks(e));
+            wrong.is_some()
+        });
         match wrong {
             None => Ok(true),
             Some(e) => Err(Impossible::Order {
@@ -441,8 +441,13 @@ impl Body {
         let interval = load.values().copied().max().unwrap_or(1).max(n as u32).max(1);
         let mut taken: BTreeSet<(u8, u32)> = BTreeSet::new();
         let mut start = vec![0u32; n];
+        let mut edges = Vec::new();
+        self.each_edge(f, false, |e| {
+            edges.push(e);
+            false
+        });
         let mut into: Vec<Vec<&Edge>> = vec![Vec::new(); n];
-        self.edges.iter().filter(|e| e.distance == 0).for_each(|e| into[e.to].push(e));
+        edges.iter().filter(|e| e.distance == 0).for_each(|e| into[e.to].push(e));
         // Edges within an iteration lead forwards in its sequence.
         for i in self.sequence() {
             let ready = into[i].iter().map(|e| start[e.from] + e.latency).max().unwrap_or(0);
@@ -456,7 +461,7 @@ impl Body {
         let cap = most.max(1) - 1;
         self.stages = start.iter().map(|t| (t / interval).min(u32::from(cap)) as u8).collect();
         for _ in 0..=n * usize::from(most.max(1)) {
-            let Some(e) = self.edges.iter().find(|e| self.breaks(e)) else { return true };
+            let Some(e) = edges.iter().find(|e| self.breaks(e)) else { return true };
             let (a, b) = (self.stages[e.from], self.stages[e.to]);
             if e.together {
                 let both = a.max(b);
@@ -473,9 +478,14 @@ impl Body {
     /// iteration's write stands before the older one's use in the round.
     fn turns(&self) -> Vec<u32> {
         let local = |o: &Opnd| o.part().map(|p| p.reg.0 as usize).filter(|v| self.local[*v]);
+        // The first write of each stage: those behind it ask for no more.
         let mut defs: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new(); self.local.len()];
         for (i, inst) in self.insts.iter().enumerate() {
-            inst.dsts.iter().filter_map(local).for_each(|v| defs[v].push(i as u32));
+            for v in inst.dsts.iter().filter_map(local) {
+                if defs[v].iter().all(|d| self.stages[*d as usize] != self.stages[i]) {
+                    defs[v].push(i as u32);
+                }
+            }
         }
         let mut turns = vec![1; self.local.len()];
         for (u, inst) in self.insts.iter().enumerate() {

@@ -95,15 +95,13 @@ fn pressure(f: &Function, live: &Liveness, files: &[usize]) -> u32 {
         most = most.max(now);
         for inst in block.insts.iter().rev() {
             for_each_def(inst, |p| {
-                for u in live.units.of_part(p) {
-                    now -= u32::from(files[u] == VGPRS && alive.contains(u));
-                    alive.remove(u);
+                if f.vreg(p.reg).class == RegClass::V {
+                    now -= alive.take_all(live.units.of_part(p));
                 }
             });
             for_each_use(inst, f.target, |p| {
-                for u in live.units.of_part(p) {
-                    now += u32::from(files[u] == VGPRS && !alive.contains(u));
-                    alive.insert(u);
+                if f.vreg(p.reg).class == RegClass::V {
+                    now += alive.add_all(live.units.of_part(p));
                 }
             });
             most = most.max(now);
@@ -171,20 +169,25 @@ pub(super) struct Touch {
     pub writes: bool,
 }
 
-/// What instructions touch, in `order`, what each reads before what it writes. Phases of LDS buffers are taken as one place: they
-/// change from iteration to iteration.
-pub(super) fn touches(f: &Function, insts: &[MInst], order: &[usize]) -> Vec<Touch> {
+/// Of what instructions touch, in `order`, the places that are `wanted`, what each reads before what it writes. Phases of LDS buffers are taken
+/// as one place: they change from iteration to iteration.
+pub(super) fn touches(f: &Function, insts: &[MInst], order: &[usize], wanted: impl Fn(&Place) -> bool) -> Vec<Touch> {
     let merged = |i: &MInst| match i.space {
         Space { lds: Lds::Part { buffer, .. }, memory } => Space { lds: Lds::Part { buffer, phase: 0 }, memory },
         space => space,
     };
     let named = Named::of(f, insts, merged);
-    let mut touches = Vec::with_capacity(6 * insts.len());
+    let mut touches = Vec::with_capacity(4 * insts.len());
     let mut a = Accesses::default();
     for &inst in order {
         a.fill(f, &insts[inst], merged(&insts[inst]), &named);
-        touches.extend(a.reads.iter().map(|&place| Touch { place, inst, writes: false }));
-        touches.extend(a.writes.iter().map(|&place| Touch { place, inst, writes: true }));
+        for (places, writes) in [(&a.reads, false), (&a.writes, true)] {
+            for place in places {
+                if wanted(place) {
+                    touches.push(Touch { place: *place, inst, writes });
+                }
+            }
+        }
     }
     touches
 }
@@ -352,7 +355,7 @@ impl Named {
                     written.push(r);
                 }
             };
-            for o in &inst.dsts {
+            for o in inst.dsts.iter() {
                 if let Opnd::P(r) = o {
                     r.iter().for_each(&mut writes);
                 }
@@ -480,8 +483,14 @@ fn list_schedule(
     let mut held = [0i64; 3];
     alive.iter().for_each(|u| held[files[u]] += 1);
     let mut incoming = g.incoming.clone();
-    let mut ready = Ready { earliest: vec![0; n], done: vec![false; n], ..Ready::default() };
-    (0..n).filter(|i| incoming[*i] == 0).for_each(|i| ready.add(i, g.height[i]));
+    let mut ready = Ready {
+        earliest: vec![0; n],
+        done: vec![false; n],
+        now: BinaryHeap::new(),
+        later: BinaryHeap::new(),
+        source: UnitSet::new(n),
+    };
+    (0..n).filter(|i| incoming[*i] == 0).for_each(|i| ready.add(i, g.height[i], 0));
     let mut order = Vec::with_capacity(n);
     let mut now = 0u32;
     let short = |held: &[i64; 3]| (0..2).any(|k| held[k] + widest[k] + reserve > goals[k]);
@@ -510,7 +519,7 @@ fn list_schedule(
             ready.earliest[k] = ready.earliest[k].max(now.saturating_sub(1) + l);
             incoming[k] -= 1;
             if incoming[k] == 0 {
-                ready.add(k, g.height[k]);
+                ready.add(k, g.height[k], now);
             }
         }
     }
@@ -518,7 +527,6 @@ fn list_schedule(
 }
 
 /// Instructions whose predecessors have all been placed.
-#[derive(Default)]
 struct Ready {
     /// Cycle in which an instruction's operands are there.
     earliest: Vec<u32>,
@@ -527,14 +535,17 @@ struct Ready {
     now: BinaryHeap<(u32, Reverse<usize>)>,
     /// Those that would stall, by the cycle they wait for.
     later: BinaryHeap<Reverse<(u32, Reverse<u32>, usize)>>,
-    /// All of them in source order.
-    source: BinaryHeap<Reverse<usize>>,
+    /// All of them that are not done.
+    source: UnitSet,
 }
 
 impl Ready {
-    fn add(&mut self, i: usize, height: u32) {
-        self.later.push(Reverse((self.earliest[i], Reverse(height), i)));
-        self.source.push(Reverse(i));
+    fn add(&mut self, i: usize, height: u32, now: u32) {
+        match self.earliest[i] {
+            at if at > now => self.later.push(Reverse((at, Reverse(height), i))),
+            _ => self.now.push((height, Reverse(i))),
+        }
+        self.source.insert(i);
     }
 
     /// The next instruction: while registers are short the first one of the source order, which ends what has been
@@ -549,7 +560,7 @@ impl Ready {
         }
         let i = loop {
             let i = if short {
-                self.source.pop()?.0
+                self.source.first()?
             } else if let Some((_, Reverse(i))) = self.now.pop() {
                 i
             } else {
@@ -560,6 +571,7 @@ impl Ready {
             }
         };
         self.done[i] = true;
+        self.source.remove(i);
         Some(i)
     }
 }

@@ -301,7 +301,7 @@ fn walk_block(f: &Function, b: usize, from_memory: bool, state: &mut State, need
         }
         if !info.counters.is_empty() {
             written.clear();
-            for o in &inst.dsts {
+            for o in inst.dsts.iter() {
                 if let Opnd::P(regs) = o {
                     written.extend(regs.iter().map(Cell::Reg));
                 }

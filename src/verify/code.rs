@@ -7,13 +7,14 @@
 //! kernel, and a call of an unknown function, are listed as unresolved: what follows a call is then checked as if the
 //! function kept to the usual convention, to wait for its own loads and to return nothing undefined.
 
-use super::inst::{Flow, Line, has_halves};
+use super::inst::{Flow, Line, Meaning, has_halves};
 use super::values::{self, Values};
 use crate::codeobj::{ElfFile, Segment};
 use barewave_isa::{Decoder, Mode, Raw, Target, op};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// A file's code for one wave size, decoded as far as anybody asked.
 pub struct Code<'a> {
@@ -35,6 +36,18 @@ pub struct Code<'a> {
     without: Option<u64>,
     /// Relocations by address: their numbers.
     relocations: FxHashMap<u64, usize>,
+    /// What bits mean that were decoded before, at their [`place_of`], which the last ones have.
+    known: Vec<Option<Rc<Meaning>>>,
+}
+
+/// Places for what bits mean, as a power of two.
+const KNOWN: u32 = 13;
+
+/// Where among those the meaning of an instruction's bits is kept.
+fn place_of(raw: &Raw) -> usize {
+    let bits = raw.bits();
+    let mixed = (bits as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((bits >> 64) as u64).rotate_left(29);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KNOWN)) as usize
 }
 
 struct Decoded<'a> {
@@ -69,7 +82,19 @@ impl<'a> Code<'a> {
         let (decoder, segments) = (Decoder::new(target, mode), segments.collect());
         let relocations = file.relocations.iter().enumerate().map(|(i, r)| (r.addr, i)).collect();
         let replays = file.target_id().may_need_xnack(target.info().elf_features);
-        Code { file, bytes, target, wave64, replays, decoder, segments, lines: Vec::new(), without, relocations }
+        Code {
+            file,
+            bytes,
+            target,
+            wave64,
+            replays,
+            decoder,
+            segments,
+            lines: Vec::new(),
+            without,
+            relocations,
+            known: vec![None; 1 << KNOWN],
+        }
     }
 
     /// The instruction at an address.
@@ -90,9 +115,16 @@ impl<'a> Code<'a> {
         if d.starts.get(first..last).is_none_or(|s| s.iter().any(|s| *s != NOTHING)) {
             return Err(Astray::Inside);
         }
-        let info = self.target.op(raw.op()).ok_or(Astray::Illegal)?;
+        let known = &mut self.known[place_of(&raw)];
+        let means = match known {
+            Some(means) if means.raw == raw => means.clone(),
+            _ => {
+                let info = self.target.op(raw.op()).ok_or(Astray::Illegal)?;
+                known.insert(Rc::new(Meaning::new(self.target, info, self.wave64, raw))).clone()
+            }
+        };
         let i = self.lines.len() as u32;
-        self.lines.push(Line::new(self.target, info, self.wave64, at, raw, self.without));
+        self.lines.push(Line::new(at, means, self.without));
         d.starts[first..last].fill(INSIDE);
         d.starts[first] = i;
         Ok(i)
@@ -383,11 +415,15 @@ impl Found {
         let Found { order, leaders, functions, targets, strays, .. } = self;
         let mut g = Graph { order, strays, ..Graph::default() };
         let mut block_at: FxHashMap<u64, u32> = FxHashMap::default();
-        let mut start = 0;
+        let (mut start, mut leaders) = (0, leaders.into_iter().peekable());
         for n in 0..g.order.len() {
             let line = &code.lines[g.order[n] as usize];
             let next = g.order.get(n + 1).map(|&i| code.lines[i as usize].at);
-            if line.flow != Flow::Next || next != Some(line.end()) || next.is_some_and(|a| leaders.contains(&a)) {
+            let leads = next.is_some_and(|a| {
+                while leaders.next_if(|l| *l < a).is_some() {}
+                leaders.peek() == Some(&a)
+            });
+            if line.flow != Flow::Next || next != Some(line.end()) || leads {
                 block_at.insert(code.lines[g.order[start] as usize].at, g.blocks.len() as u32);
                 g.blocks.push(Block { lines: start..n + 1, ..Block::default() });
                 start = n + 1;

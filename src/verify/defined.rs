@@ -162,6 +162,10 @@ fn pass(line: &Line, s: &mut Set) {
 
 /// Nothing that the result is made of was written.
 fn is_result_undefined(line: &Line, s: &Set) -> bool {
+    // Most operands may hold a value, all of them.
+    if line.uses.iter().all(|u| !u.reads || s.meets(u.span)) {
+        return false;
+    }
     let mut operands = line.uses.iter().filter(|u| {
         let habit = u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.start(), Reg::EXEC_LO | Reg::M0));
         u.reads && u.source != TIED && !habit
@@ -182,7 +186,7 @@ fn ignores_operands(line: &Line) -> bool {
 
 /// An undefined value that decides something, and what.
 fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static str)> {
-    if line.inst.op.is_indexed() {
+    if !line.decides || line.inst.op.is_indexed() {
         return None;
     }
     let memory = line.has(Flags::LOAD) || line.has(Flags::STORE) || line.has(Flags::ATOMIC);

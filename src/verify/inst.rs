@@ -5,6 +5,8 @@ use crate::codeobj::Family;
 use barewave_isa::action::{Address, Part};
 use barewave_isa::{Counter, Flags, Inst, ModName, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
 use smallvec::SmallVec;
+use std::ops::Deref;
+use std::rc::Rc;
 
 /// How an instruction uses a run of registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,10 +47,20 @@ pub enum Flow {
     End,
 }
 
-/// A decoded instruction.
+/// A decoded instruction at its place.
 pub struct Line {
     /// Its address, relative to the load address.
     pub at: u64,
+    /// Control flow.
+    pub flow: Flow,
+    /// It is taken for absent.
+    pub left_out: bool,
+    /// What its bits mean.
+    means: Rc<Meaning>,
+}
+
+/// What the bits of an instruction mean, wherever it stands: code has most of its instructions several times.
+pub struct Meaning {
     /// The bits.
     pub raw: Raw,
     /// Typed operands.
@@ -59,19 +71,26 @@ pub struct Line {
     pub traits: Traits,
     /// Registers.
     pub uses: SmallVec<[Use; 12]>,
-    /// Control flow.
-    pub flow: Flow,
     /// Counters that it increments.
     pub counters: &'static [Counter],
-    /// It is taken for absent.
-    pub left_out: bool,
+    /// It writes registers that are not those of lanes.
+    pub writes_scalars: bool,
+    /// What it reads may be an address, data for memory, a new EXEC, a condition or where to go.
+    pub decides: bool,
 }
 
-impl Line {
-    /// Describes the instruction at an address, whose row of the tables is `info`; the one at `without` is taken for absent.
-    pub fn new(target: Target, info: &'static OpInfo, wave64: bool, at: u64, raw: Raw, without: Option<u64>) -> Line {
+impl Deref for Line {
+    type Target = Meaning;
+    fn deref(&self) -> &Meaning {
+        &self.means
+    }
+}
+
+impl Meaning {
+    /// What bits mean whose row of the tables is `info`.
+    pub fn new(target: Target, info: &'static OpInfo, wave64: bool, raw: Raw) -> Meaning {
         let inst = raw.inst();
-        let mut uses = SmallVec::new();
+        let mut uses: SmallVec<[Use; 12]> = SmallVec::new();
         let mut add = |span: Option<Span>, reads, writes, source| {
             if let Some(span) = span {
                 uses.push(Use { span, reads, writes, source });
@@ -101,17 +120,21 @@ impl Line {
         };
         implied(info.reads, true);
         implied(info.writes, false);
-        Line {
-            at,
-            raw,
-            info,
-            traits: Traits::of(info, &inst),
-            uses,
-            flow: find_flow(info, &inst, at + raw.len() as u64),
-            counters: target.counters(&inst),
-            left_out: without == Some(at),
-            inst,
-        }
+        let writes_scalars = uses.iter().any(|u| u.writes && !u.span.is_vector());
+        let writes_exec =
+            writes_scalars && uses.iter().any(|u| u.writes && !u.span.is_vector() && u.span.start() == Reg::EXEC_LO);
+        let odd = Flags(Flags::LOAD.0 | Flags::STORE.0 | Flags::ATOMIC.0 | Flags::BRANCH.0);
+        let decides = writes_exec || info.flags.0 & odd.0 != 0;
+        let (traits, counters) = (Traits::of(info, &inst), target.counters(&inst));
+        Meaning { raw, info, traits, uses, counters, writes_scalars, decides, inst }
+    }
+}
+
+impl Line {
+    /// The instruction at an address; the one at `without` is taken for absent.
+    pub fn new(at: u64, means: Rc<Meaning>, without: Option<u64>) -> Line {
+        let flow = find_flow(means.info, &means.inst, at + means.raw.len() as u64);
+        Line { at, flow, left_out: without == Some(at), means }
     }
 
     /// One past its last byte.

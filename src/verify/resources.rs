@@ -177,12 +177,12 @@ fn waves(code: &Code, g: &Graph, out: &mut Findings) {
     let exec = number(Reg::EXEC_LO);
     let odd = g.order.iter().map(|&i| &code.lines[i as usize]).find(|l| {
         let scalar = l.info.pipe == Pipe::Salu;
-        let writes = l.inst.dsts.iter().filter_map(|o| o.regs()).find(|r| number(r.first) == exec);
+        let writes = || l.inst.dsts.iter().filter_map(|o| o.regs()).find(|r| number(r.first) == exec);
         let saves = |bits| l.info.writes.contains(&Reg::EXEC_LO) && l.info.dsts.first().is_some_and(|d| d.bits == bits);
         scalar
             && match code.wave64 {
                 true => saves(32),
-                false => saves(64) || writes.is_some_and(|r| r.dwords == 2),
+                false => saves(64) || writes().is_some_and(|r| r.dwords == 2),
             }
     });
     if let Some(l) = odd {

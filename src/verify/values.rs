@@ -107,6 +107,9 @@ impl Values {
         let scalar = matches!(line.info.pipe, Pipe::Salu | Pipe::Smem | Pipe::Branch);
         if !scalar {
             // what the vector ALU writes is not followed
+            if !line.writes_scalars {
+                return;
+            }
             line.writes().filter(|s| !s.is_vector()).for_each(|s| self.forget(s));
             return;
         }

@@ -282,8 +282,9 @@ impl Raw {
         (self.bits >> (u32::from(self.row().bytes) * 8)) as u64
     }
 
+    /// Its first sixteen bytes.
     #[inline]
-    pub(crate) fn bits(&self) -> u128 {
+    pub fn bits(&self) -> u128 {
         self.bits
     }
 
