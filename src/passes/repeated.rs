@@ -58,11 +58,12 @@ mod tests {
 
     #[test]
     fn what_stood_before_is_found_and_nothing_else() {
-        let head = "kernel @k target gfx1100 workgroup 32 lds 0 kernarg 0 scratch 0\nblock entry\n";
-        let body = "  v0 = v_add_f32 v1, v2\n  v0 = v_add_f32 v1, v3\n  v0 = v_add_f32 v1, v2 {neg=1}\n  v0 = v_add_f32 v1, v2\n";
-        let f = parse(&format!("{head}{body}  s_endpgm 0\n")).unwrap();
+        let head = "kernel @k target gfx906 workgroup 64 lds 0 kernarg 0 scratch 0\npreload workitem_id %0\nregs %0:v1\nblock entry\n";
+        let sum = "  v1 = v_add_f32 v2, v3\n";
+        let others = "  v1 = v_add_f32 v2, v4\n  v1 = v_add_f32 v2, v3 {neg=1}\n  s_endpgm 0\n";
+        let f = parse(&format!("{head}{sum}{sum}{others}")).unwrap();
         let mut repeated = Repeated::new();
         let found: Vec<_> = f.blocks[0].insts.iter().enumerate().map(|(n, i)| repeated.find(i, n)).collect();
-        assert_eq!(found, [None, None, None, Some(0), None]);
+        assert_eq!(found, [None, Some(0), None, None, None]);
     }
 }
