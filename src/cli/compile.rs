@@ -157,6 +157,7 @@ pub fn run(args: &Args) -> Result {
     let compiler = Compiler::new(target, barewave::Options { cache, keep_ir, tuning: args.tune.read()? });
     let model = load(&args.model, args.dtype)?;
     let progress = Progress::start("compiling", 0);
+    let model = compiler.settle(&model);
     let graphs = shapes.iter().map(|s| compiler.fuse(&model, s)).collect::<std::result::Result<Vec<_>, _>>()?;
     let read = start.elapsed();
     if args.emit == Emit::Graph {

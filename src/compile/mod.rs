@@ -14,6 +14,7 @@ mod compiled;
 mod in_place;
 mod kernel;
 mod link;
+mod settle;
 mod support;
 mod table;
 mod weights;
@@ -148,7 +149,8 @@ impl Compiler {
     /// Compiles a model for several shapes at once: they share kernels and weights, and a [`Session`](crate::Session)
     /// takes inputs of each.
     pub fn compile_for(&self, model: &Model, shapes: &[GraphOptions]) -> Result<Compiled, Error> {
-        let graphs: Vec<FusedGraph> = shapes.iter().map(|s| self.fuse(model, s)).collect::<Result<_, Error>>()?;
+        let settled = self.settle(model);
+        let graphs: Vec<FusedGraph> = shapes.iter().map(|s| self.fuse(&settled, s)).collect::<Result<_, Error>>()?;
         let compiled = self.compile_graphs(&graphs);
         compiled.map_err(|e| shapes.first().map_or(Error::NoShapes, |s| self.all_missing(e, model, s)))
     }

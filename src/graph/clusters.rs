@@ -16,9 +16,7 @@ const MAX_NODES: usize = 16;
 pub(crate) fn find_clusters(r: &Resolved<'_>) -> Vec<bool> {
     let mut readers: Vec<Vec<u32>> = vec![Vec::new(); r.sources.len()];
     for (i, node) in r.nodes.iter().enumerate() {
-        for v in node.inputs.iter().flatten() {
-            readers[v.index()].push(i as u32);
-        }
+        node.reads().for_each(|v| readers[v.index()].push(i as u32));
     }
     let mut inline = vec![false; r.sources.len()];
     let elementwise: Vec<bool> =

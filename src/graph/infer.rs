@@ -97,7 +97,7 @@ impl Fact {
     }
 
     /// The numbers in it, if they are known as far as sizes are.
-    fn numbers(&self) -> Option<Vec<Dim>> {
+    pub(super) fn numbers(&self) -> Option<Vec<Dim>> {
         match self.content.as_ref()? {
             Content::Numbers(list) => Some(list.clone()),
             Content::Tensor(t) if t.dtype().is_int() && t.len() <= MOST_NUMBERS => {
@@ -497,7 +497,7 @@ fn as_dims(inputs: &[(DType, Vec<usize>)]) -> Vec<(DType, Vec<Dim>)> {
 }
 
 /// All values that a node reads, and those that the graphs inside of it read from around it.
-fn read_by(resolved: &Resolved<'_>, node: &ResolvedNode<'_>) -> FxHashSet<ValueId> {
+pub(super) fn read_by(resolved: &Resolved<'_>, node: &ResolvedNode<'_>) -> FxHashSet<ValueId> {
     let mut reads: FxHashSet<ValueId> = node.inputs.iter().flatten().copied().collect();
     for Branch { nodes, parameters, outputs, .. } in &node.branches {
         let mut inside: FxHashSet<ValueId> = outputs.iter().copied().collect();

@@ -9,6 +9,7 @@
 //! epilogue.
 
 use super::ask::Ask;
+use super::compose::MAX_COST;
 use super::dim::known;
 use super::error::{Reason, Res};
 use super::expr::{Expr, Scalar};
@@ -274,8 +275,12 @@ impl<'m> Lowering<'m> {
                 _ => {}
             }
             self.agree(k, o)?;
-            let many = resolved.uses[o.index()] > 1 && !self.inline[o.index()];
-            if many && matches!(&self.values[o.index()], Some(Value::Lazy(l)) if !l.is_cheap()) {
+            if resolved.uses[o.index()] > 1
+                && let Some(Value::Lazy(l)) = &self.values[o.index()]
+                && !l.is_cheap()
+                && (!self.inline[o.index()] || l.expr.cost() > MAX_COST / 2)
+            {
+                // A long expression that each reader brought along would be computed again where it is cut.
                 self.store(o);
             }
         }

@@ -84,7 +84,7 @@ pub(crate) fn find_norms(inference: &Inference<'_>) -> Norms {
     let mut search = Search { inference, resolved, maker: FxHashMap::default(), readers: FxHashMap::default() };
     for (i, node) in (0..).zip(&resolved.nodes) {
         search.maker.extend(node.outputs.iter().flatten().map(|o| (*o, i)));
-        node.inputs.iter().flatten().for_each(|v| search.readers.entry(*v).or_default().push(i));
+        node.reads().for_each(|v| search.readers.entry(v).or_default().push(i));
     }
     let mut norms = Norms::default();
     for i in resolved.top() {

@@ -42,6 +42,14 @@ pub(crate) struct ResolvedNode<'m> {
     pub inner: bool,
 }
 
+impl ResolvedNode<'_> {
+    /// The inputs whose elements it reads: Shape and Size read no more than extents.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = ValueId> {
+        let extents = self.node.domain.is_empty() && ["Shape", "Size"].contains(&self.node.op.as_str());
+        self.inputs.iter().flatten().copied().filter(move |_| !extents)
+    }
+}
+
 /// A graph inside of a node. Its nodes stand in front of that node in [`Resolved::nodes`].
 #[derive(Clone, Debug)]
 pub(crate) struct Branch<'m> {
@@ -60,7 +68,7 @@ pub(crate) struct Resolved<'m> {
     pub model: &'m Model,
     pub names: Vec<&'m str>,
     pub sources: Vec<Source<'m>>,
-    /// How often each value is read, by nodes and as an output of the model.
+    /// How often each value's elements are read, by nodes and as an output of the model; 1 where only its extents are.
     pub uses: Vec<u32>,
     pub nodes: Vec<ResolvedNode<'m>>,
     pub inputs: Vec<ValueId>,
@@ -326,6 +334,11 @@ fn drop_dead_nodes(r: &mut Resolved<'_>) {
         }
         for b in &mut node.branches {
             b.nodes = b.nodes.iter().filter_map(|n| place[*n as usize]).collect();
+        }
+    }
+    for node in &r.nodes {
+        if node.reads().next().is_none() {
+            node.inputs.iter().flatten().for_each(|v| uses[v.index()] = (uses[v.index()] - 1).max(1));
         }
     }
     r.uses = uses;

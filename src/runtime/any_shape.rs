@@ -19,6 +19,7 @@ use crate::graph::{self, Options as Shapes, Types};
 use crate::onnx::{Model, ValueInfo};
 use crate::tensor::{AsTensor, HostTensor, Identity, TensorView};
 use rustc_hash::FxHashSet;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Why a run could not be made.
@@ -80,6 +81,10 @@ impl AnyShape {
             _ => None,
         });
         let (held, most) = (held.collect(), most.max(1));
+        let model = match compiler.settle(&model) {
+            Cow::Borrowed(_) => model,
+            Cow::Owned(settled) => Arc::new(settled),
+        };
         AnyShape {
             compiler,
             model,

@@ -570,3 +570,30 @@ fn large_steps_of_open_models_have_kernels_of_their_own() {
         assert_eq!(workitems < elements, own, "{op} of {shape:?}: {workitems} workitems");
     }
 }
+
+#[test]
+fn nodes_that_read_only_extents_keep_nothing_in_memory() {
+    // As older exporters write `norm(linear(x).flatten(0, 1)).reshape_as(x)`, and an activation whose extents are asked for.
+    let mut b = Builder::new(17, 65);
+    let x = b.input(&[1, TOKENS, WIDTH]);
+    let w = b.weight(&[WIDTH, WIDTH]);
+    let y = b.node("MatMul", &[&x, &w], &[]);
+    let shape = b.node("Shape", &[&y], &[]);
+    let rows = b.ints(&[-1, WIDTH as i64]);
+    let flat = b.node("Reshape", &[&y, &rows], &[]);
+    let [scale, shift, mean] = [0; 3].map(|_| b.weight(&[WIDTH]));
+    let variance = b.constant(HostTensor::from_f32(&[WIDTH], &[0.5; WIDTH]));
+    let normed = b.node("BatchNormalization", &[&flat, &scale, &shift, &mean, &variance], &[]);
+    let y = b.node("Reshape", &[&normed, &shape], &[]);
+    let (half, root, one) = (number(&mut b, 0.5), number(&mut b, 1.4142135), number(&mut b, 1.0));
+    let shape = b.node("Shape", &[&y], &[]);
+    let d = b.node("Div", &[&y, &root], &[]);
+    let e = b.node("Erf", &[&d], &[]);
+    let e = b.node("Add", &[&e, &one], &[]);
+    let e = b.node("Mul", &[&y, &e], &[]);
+    let y = b.node("Mul", &[&e, &half], &[]);
+    let y = b.node("Reshape", &[&y, &shape], &[]);
+    finish(&mut b, "", &[y]);
+    count(&b, 1, 1, "extents");
+    outputs(&b, "extents", 1e-5);
+}

@@ -27,5 +27,6 @@ mod recorded;
 mod scattered;
 mod sequences;
 mod sessions;
+mod settled;
 mod stages;
 mod strings;

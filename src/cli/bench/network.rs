@@ -71,7 +71,7 @@ fn compiled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -
     let compiled = compiler.compile(&model, &shapes)?;
     let mut considered = Considered::new();
     if args.explain {
-        let graph = compiler.fuse(&model, &shapes)?;
+        let graph = compiler.fuse(&compiler.settle(&model), &shapes)?;
         let graph = joined(&graph, target, &tuning).unwrap_or(graph);
         let of =
             |s| candidates(&graph, s, target, &tuning).filter(|c| !c.by_lines).map(|c| (s.name.clone(), c.candidates));
