@@ -97,6 +97,27 @@ pub fn loaded_ahead(step: &Step) -> Vec<&Access> {
     }
 }
 
+/// Cycles between two atomics that meet at one place, and of what waits besides what memory takes.
+const TURN: f64 = 2.0;
+const WAITING: f64 = 300.0;
+
+/// Cycles until a step begins that waits in a launch for so many waves of the one before: what these have counted takes its way to be seen, and
+/// so does the load that sees it, which may just have missed it.
+fn waiting(machine: &Machine, waves: u32) -> f64 {
+    WAITING + 2.5 * machine.device_latency + TURN * f64::from(waves)
+}
+
+/// A step that waits for so many waves begins sooner than one with a launch of its own.
+pub fn waits_pay(target: Target, waves: u32) -> bool {
+    let machine = Machine::of(target);
+    waiting(&machine, waves) < machine.launch
+}
+
+/// Cycles until a step begins behind another one of so many waves, whichever way is quicker.
+pub(super) fn begins(machine: &Machine, waves: u32) -> f64 {
+    waiting(machine, waves).min(machine.launch)
+}
+
 impl Cx<'_> {
     /// The step may wait for others of its launch.
     pub(super) fn waits(&self) -> bool {

@@ -1,4 +1,4 @@
-//! A layer as launches, one for each phase of each step: units are spread over the compute units, which meet where a launch ends.
+//! A layer as launches, one for each phase of each step: units are spread over the compute units, which meet where a launch ends. Many of them may become levels of one.
 //!
 //! The vectors of all sequences lie in memory, in f32, twice: a launch reads one *half* and writes the other, so that none reads what another
 //! workgroup of it writes. A workgroup has some units (lanes), all gates of them, and some sequences; the depth of the product is
@@ -12,7 +12,7 @@ use super::super::address::Offset;
 use super::super::choice::Machine;
 use super::super::error::Res;
 use super::super::values::{self, Value};
-use super::super::{Arg, Cx, Kernel, Number, Writer};
+use super::super::{Arg, Cx, Kernel, Number, Writer, linked};
 use super::{LDS, Layer, Unit};
 use crate::graph::expr::Op;
 use crate::graph::kinds::recurrent::{Phase, Recurrent};
@@ -39,7 +39,7 @@ const MOST_SUMS: u32 = 32;
 /// Floats between the sums of slices, so that slices of a wave reach other banks.
 const APART: u32 = 16;
 
-/// Launches are taken where they save so much: both are estimates.
+/// They are taken where they save so much: both are estimates.
 const WORTH: f64 = 0.9;
 
 /// Cycles of a launch behind its last load, about: sums that meet, the gates of a unit one operation after the other.
@@ -108,7 +108,8 @@ impl Spread {
         let busy = (bytes / machine.l1).max(products);
         let loop_ = (rounds * busy).max(rounds * answers).max(groups * bytes / machine.l2);
         let meeting = f64::from(self.sums(gates)) * waves.max(1.0) * 4.0 * machine.issue;
-        machine.launch + machine.ends + 2.0 * machine.device_latency + loop_ + meeting + GATES
+        let all = groups as u32 * self.team().div_ceil(info.wave_size);
+        linked::begins(machine, all) + machine.ends + 2.0 * machine.device_latency + loop_ + meeting + GATES
     }
 }
 

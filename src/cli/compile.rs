@@ -8,6 +8,7 @@ use barewave::compile::KernelCache;
 use barewave::graph::{Note, Options};
 use barewave::onnx::Model;
 use barewave::passes::listing::listing;
+use barewave::runtime::plan::{Launch, Linked};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
@@ -180,12 +181,10 @@ pub fn run(args: &Args) -> Result {
             let begin = format!("\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text\n", target.info().name);
             let kernels = program.ir().iter().map(|k| listing(&k.machine));
             // Code that stands above already, in one kernel.
-            let several = program.plans().iter().flat_map(|p| &p.launches).filter(|l| !l.beside.is_empty());
-            let several = several.map(|l| {
-                let steps: Vec<&str> = l.beside.iter().map(|part| &*part.step).collect();
-                (&l.kernel, format!("; {}: {} side by side\n", l.kernel, steps.join(", ")))
-            });
-            let several: BTreeMap<_, _> = several.collect();
+            let own: Vec<&str> = program.ir().iter().map(|k| &*k.machine.function.name).collect();
+            let several = program.plans().iter().flat_map(|p| &p.launches);
+            let several = several.filter(|l| l.chain.len() + l.beside.len() > 0 && !own.contains(&&*l.kernel));
+            let several: BTreeMap<_, _> = several.map(|l| (&l.kernel, described(l))).collect();
             write_text(args, [begin].into_iter().chain(kernels).chain(several.into_values()).collect())?;
         }
         Emit::Graph => unreachable!("handled above"),
@@ -219,6 +218,15 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// Reports what becomes of each node.
+/// The steps of a launch that has several, as a comment: those of a level side by side, levels one behind the other.
+fn described(l: &Launch) -> String {
+    let level = |steps: &[Linked]| steps.iter().map(|s| &*s.step).collect::<Vec<_>>().join(", ");
+    let steps = if l.chain.is_empty() { &l.beside } else { &l.chain };
+    let levels: Vec<String> = steps.chunk_by(|a, b| a.level == b.level).map(level).collect();
+    let how = if levels.len() > 1 { "one behind the other" } else { "side by side" };
+    format!("; {}: {} {how}\n", l.kernel, levels.join("; then "))
+}
+
 fn check(args: &Args, target: Target) -> Result {
     let model = load(&args.model, args.dtype)?;
     let support = Compiler::new(target, barewave::Options::default()).supports(&model, &one(&args.dims)?)?;

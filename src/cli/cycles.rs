@@ -288,7 +288,8 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
             let known: Option<Vec<&mut Modelled>> = steps.iter_mut().map(|s| s.0.as_mut().ok()).collect();
             let (Some(chip), Some(mut known)) = (&chip, known.filter(|_| count > 1)) else { continue };
             if l.beside.is_empty() {
-                barewave_timing::chain(chip, &mut known);
+                let levels: Vec<u32> = l.chain.iter().map(|s| s.level).collect();
+                barewave_timing::chain(chip, &mut known, &levels);
                 continue;
             }
             let of = |l: usize| {

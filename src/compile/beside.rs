@@ -44,14 +44,14 @@ pub(super) struct Abreast {
     /// Of a graph's step all those of its launch.
     pub of: FxHashMap<(usize, usize), Arc<Vec<usize>>>,
     /// Kernels and what they are called; none where the parts cannot be one.
-    pub codes: BTreeMap<Vec<Part>, (String, Option<Arc<Vec<KernelCode>>>)>,
+    pub codes: BTreeMap<Vec<Part>, (String, Option<StepCode>)>,
 }
 
 impl Abreast {
     /// The name and the kernel of some parts.
-    pub fn code(&self, parts: &[Part]) -> Option<(&str, &KernelCode)> {
+    pub fn code(&self, parts: &[Part]) -> Option<(&str, &StepCode)> {
         let (name, code) = self.codes.get(parts)?;
-        Some((name, code.as_ref()?.first()?))
+        Some((name, code.as_ref()?))
     }
 
     /// Makes the kernel of some parts. `names` are those of groups.
@@ -66,7 +66,7 @@ impl Abreast {
         self.codes.entry(parts).or_insert_with_key(|parts| {
             let beside: Vec<Beside> = parts
                 .iter()
-                .map(|(g, n, grid, sets)| Beside { code: &code(*g)[*n], grid: *grid, sets: *sets })
+                .map(|(g, n, grid, sets)| Beside { code: &code(*g)[*n], grid: *grid, sets: *sets, level: 0 })
                 .collect();
             let name = match parts[..] {
                 [(group, n, _, sets)] => format!("{}_x{sets}", super::kernel::symbol(name(group), n)),
@@ -145,8 +145,8 @@ pub(super) fn find_beside<'a>(
         }
         let mut steps = vec![first];
         if let Some((own, group, grid)) = kernel(first) {
-            let mut members = Members { target, list: Vec::new() };
-            members.list.push(members.member(own, group, grid));
+            let mut members = Members::new(target, 0);
+            members.list.push(members.member(own, (group, 0, grid, 1)));
             let mut window = Window::default();
             window.add(&graph.steps[first]);
             let mut passed = 0;
@@ -156,7 +156,8 @@ pub(super) fn find_beside<'a>(
                 }
                 let step = &graph.steps[next];
                 let member = kernel(next).filter(|_| window.is_free(step));
-                let member = member.map(|(k, group, grid)| members.member(k, group, grid)).filter(|m| members.pays(m));
+                let member =
+                    member.map(|(k, group, grid)| members.member(k, (group, 0, grid, 1))).filter(|m| members.pays(m));
                 window.add(step);
                 match member.filter(|_| lives.begin_earlier(next, first, limit)) {
                     Some(member) => {
@@ -182,31 +183,42 @@ pub(super) fn find_beside<'a>(
     found
 }
 
-/// A kernel that may be launched beside others.
-struct Member<'a> {
+/// A kernel that may be launched together with others.
+pub(super) struct Member<'a> {
     code: &'a KernelCode,
-    group: usize,
+    /// Tells those with the same code.
+    group: (usize, usize),
+    /// Sets of arguments.
+    sets: u32,
     workgroups: u64,
     /// Those that a compute unit has at once.
     at_once: u64,
 }
 
-/// Kernels that are launched side by side.
-struct Members<'a> {
+/// Kernels that are launched together.
+pub(super) struct Members<'a> {
     target: Target,
-    list: Vec<Member<'a>>,
+    /// Arguments that each has more.
+    more: usize,
+    pub list: Vec<Member<'a>>,
 }
 
 impl<'a> Members<'a> {
-    fn member(&self, code: &'a KernelCode, group: usize, grid: [u32; 3]) -> Member<'a> {
+    pub fn new(target: Target, more: usize) -> Members<'a> {
+        Members { target, more, list: Vec::new() }
+    }
+
+    /// The kernel of a part.
+    pub fn member(&self, code: &'a KernelCode, (group, n, grid, sets): Part) -> Member<'a> {
         let at_once = u64::from(self.target.occupancy(&code.resources(self.target)).workgroups);
-        Member { code, group, workgroups: grid.iter().map(|g| u64::from(*g)).product(), at_once }
+        let of_set: u64 = grid.iter().map(|g| u64::from(*g)).product();
+        Member { code, group: (group, n), sets, workgroups: of_set * u64::from(sets), at_once }
     }
 
     /// One more is worth it: a launch is saved, and all have as many workgroups at once as before, or as they have.
-    fn pays(&self, next: &Member) -> bool {
+    pub fn pays(&self, next: &Member) -> bool {
         let all = || self.list.iter().chain([next]);
-        let bytes: usize = all().map(|m| m.code.kernarg_bytes as usize).sum();
+        let bytes: usize = all().map(|m| (m.code.kernarg_bytes as usize + 8 * self.more) * m.sets as usize).sum();
         let first = |(n, m): (usize, &Member)| {
             let known = self.list[..n.min(self.list.len())].iter().any(|k| k.group == m.group);
             if known { 0 } else { m.code.code.len() + PROLOGUE }

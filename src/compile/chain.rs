@@ -3,7 +3,7 @@
 //! code, and as many of these as their arguments let it.
 
 use super::cache::StepCode;
-use super::kernel::{KernelCode, KernelIr};
+use super::kernel::KernelIr;
 use super::link::MOST_BYTES;
 use crate::graph::fused::{Access, FusedGraph};
 use crate::kernels::loaded_ahead;
@@ -25,9 +25,9 @@ pub(super) struct Chains {
 
 impl Chains {
     /// The name and the kernel for steps of these groups.
-    pub fn code(&self, groups: &[usize]) -> Option<(&str, &KernelCode)> {
+    pub fn code(&self, groups: &[usize]) -> Option<(&str, &StepCode)> {
         let (name, code, _) = self.codes.get(groups)?;
-        Some((name, code.first()?))
+        (!code.is_empty()).then_some((name, code))
     }
 }
 

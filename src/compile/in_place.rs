@@ -5,11 +5,12 @@
 //! afterwards: a cache that a scatter copies, or a team of an attention, line by line. Decided over launches, as steps that are launched
 //! together are no longer in order.
 
+use super::behind::Built;
 use crate::graph::expr::{Binary, Op, Scalar, Val};
 use crate::graph::fused::{Access, Attention, FusedGraph, Program, Role, Step, StepKind};
 use crate::graph::kinds::program::Source;
 use crate::graph::view::View;
-use crate::runtime::plan::{InPlace, Launch, Region};
+use crate::runtime::plan::{InPlace, Region};
 
 /// The input that an access reads, or the output that it writes.
 fn port(graph: &FusedGraph, a: &Access) -> Option<Region> {
@@ -105,9 +106,9 @@ fn is_own(graph: &FusedGraph, step: &Step, i: usize, output: usize) -> bool {
     }
 }
 
-/// Inputs and outputs of as many bytes that may share their memory. `made_by` tells the steps of each launch.
-pub(super) fn find(graph: &FusedGraph, launches: &[Launch], made_by: &[Vec<usize>]) -> Vec<InPlace> {
-    let takes = |l: &Launch, region: Region| l.args.iter().any(|a| a.region == region);
+/// Inputs and outputs of as many bytes that may share their memory.
+pub(super) fn find(graph: &FusedGraph, launches: &[Built]) -> Vec<InPlace> {
+    let takes = |b: &Built, region: Region| b.launch.args.iter().any(|a| a.region == region);
     let mut out = Vec::new();
     for (output, o) in graph.outputs.iter().enumerate() {
         let Some(first) = launches.iter().position(|l| takes(l, Region::Output(output))) else { continue };
@@ -124,7 +125,7 @@ pub(super) fn find(graph: &FusedGraph, launches: &[Launch], made_by: &[Vec<usize
                 !by_table && (0..step.inputs.len()).filter(reads).all(|i| is_own(graph, step, i, output))
             };
             let fits = match last {
-                Some(last) if last == first => made_by[first].iter().all(own),
+                Some(last) if last == first => launches[first].steps.iter().all(own),
                 last => last.is_none_or(|last| last < first),
             };
             if fits {

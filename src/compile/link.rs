@@ -17,9 +17,10 @@
 //! follow each other. Workgroups have as many waves as the largest one needs; those that a kernel does not ask for end at once, and no barrier waits for them.
 
 use super::kernel::{KernelCode, Linked};
-use crate::kernels;
+use super::levels::{self, Kept, Level, policy_of};
+use crate::kernels::{self, Arg};
 use crate::mir::first_workgroup_id;
-use barewave_isa::{Decoder, Inst, Mode, Op, Operand, Reg, Target, encode, op};
+use barewave_isa::{Decoder, Inst, ModName, Mode, Op, Operand, Reg, Target, encode, op};
 use std::collections::BTreeMap;
 
 /// Bytes that code begins at a multiple of: a line of the instruction cache.
@@ -35,17 +36,18 @@ const SET: u16 = 17;
 const WHOLE: u16 = 18;
 const IDS: [u16; 3] = [19, 20, 21];
 /// SGPRs that it has.
-const SGPRS: u32 = 22;
+pub(super) const SGPRS: u32 = 22;
 
 /// The SGPRs that stand for the hardware's registers of ids: x, and y below z.
-const STANDING: [u16; 2] = [104, 105];
+pub(super) const STANDING: [u16; 2] = [104, 105];
 
-/// A kernel of several: its code, its workgroups for a set of arguments, and how many sets there are.
+/// A kernel of several: its code, its workgroups for a set of arguments, how many sets there are, and the level that it waits with.
 #[derive(Clone, Copy)]
 pub(super) struct Beside<'a> {
     pub code: &'a KernelCode,
     pub grid: [u32; 3],
     pub sets: u32,
+    pub level: u32,
 }
 
 impl Beside<'_> {
@@ -58,51 +60,69 @@ impl Beside<'_> {
     pub fn workgroups(&self) -> u32 {
         self.of_set().saturating_mul(self.sets)
     }
+
+    fn waves(&self, target: Target) -> u32 {
+        self.workgroups().saturating_mul(self.code.workgroup_size / target.info().wave_size)
+    }
+
+    /// Bytes of a set's arguments, where there are several levels with that of the counters.
+    fn bytes(&self, levels: u32) -> u32 {
+        self.code.kernarg_bytes + if levels > 1 { 8 } else { 0 }
+    }
 }
 
-/// What follows a prologue: the kernel's code, or a branch to where it stands already, in another part.
+/// Levels of some parts.
+fn levels_of(parts: &[Beside]) -> u32 {
+    parts.last().map_or(0, |p| p.level + 1)
+}
+
+/// What follows a prologue: the kernel's code, with where it ends, or a branch to where it stands already, in another part.
 enum Body {
-    Code(Vec<u8>),
+    Code(Vec<u8>, Vec<usize>),
     Of(usize),
 }
 
 impl Body {
     fn len(&self) -> usize {
         match self {
-            Body::Code(code) => code.len(),
+            Body::Code(code, _) => code.len(),
             Body::Of(_) => 4,
         }
     }
 }
 
 /// Code that is written.
-struct Text {
-    target: Target,
-    code: Vec<u8>,
-    instructions: u32,
+pub(super) struct Text {
+    pub target: Target,
+    pub code: Vec<u8>,
+    pub instructions: u32,
 }
 
-fn s(n: u16) -> Operand {
+pub(super) fn s(n: u16) -> Operand {
     Operand::Regs(Reg::s(n).into())
 }
 
-fn imm(n: u32) -> Operand {
+pub(super) fn imm(n: u32) -> Operand {
     Operand::Imm(u64::from(n))
 }
 
 impl Text {
-    fn new(target: Target) -> Text {
+    pub(super) fn new(target: Target) -> Text {
         Text { target, code: Vec::new(), instructions: 0 }
     }
 
-    fn push(&mut self, op: Op, dsts: &[Operand], srcs: &[Operand]) -> Option<()> {
-        encode(self.target, &Inst::new(op, dsts, srcs), &mut self.code).ok()?;
+    pub(super) fn push(&mut self, op: Op, dsts: &[Operand], srcs: &[Operand]) -> Option<()> {
+        self.inst(&Inst::new(op, dsts, srcs))
+    }
+
+    pub(super) fn inst(&mut self, inst: &Inst) -> Option<()> {
+        encode(self.target, inst, &mut self.code).ok()?;
         self.instructions += 1;
         Some(())
     }
 
     /// `to = a op b`.
-    fn set(&mut self, op: Op, to: u16, a: u16, b: Operand) -> Option<()> {
+    pub(super) fn set(&mut self, op: Op, to: u16, a: u16, b: Operand) -> Option<()> {
         self.push(op, &[s(to)], &[s(a), b])
     }
 
@@ -142,8 +162,15 @@ impl Text {
     }
 
     /// Puts the ids of a part's workgroup, of one of so many workitems, and where its arguments are, where its code looks for them. `number` is its number in
-    /// the launch.
-    fn prologue(&mut self, part: &Beside, size: u32, number: Operand, (first, byte): (u32, u32)) -> Option<()> {
+    /// the launch. Where there are several levels it waits for its own one's turn.
+    fn prologue(
+        &mut self,
+        part: &Beside,
+        size: u32,
+        number: Operand,
+        (first, byte): (u32, u32),
+        waits: Option<(Kept, Level)>,
+    ) -> Option<()> {
         if part.code.workgroup_size < size {
             self.end_others(part.code.workgroup_size)?;
         }
@@ -157,8 +184,12 @@ impl Text {
         if part.sets > 1 {
             self.divide(SET, NUMBER, part.of_set(), part.workgroups())?;
             self.leave(NUMBER, SET, part.of_set())?;
-            self.set(op::S_MUL_I32, SET, SET, imm(part.code.kernarg_bytes))?;
+            let bytes = part.code.kernarg_bytes + if waits.is_some() { 8 } else { 0 };
+            self.set(op::S_MUL_I32, SET, SET, imm(bytes))?;
             self.move_arguments(s(SET))?;
+        }
+        if let Some((kept, _)) = waits {
+            self.ask_counters(kept, part.code.kernarg_bytes)?;
         }
         // What is left of the number, behind a dimension of it.
         let mut end = part.of_set();
@@ -179,12 +210,14 @@ impl Text {
             let [low, both] = STANDING;
             self.push(op::S_MOV_B32, &[s(low)], &[s(IDS[0])])?;
             self.set(op::S_LSHL_B32, both, IDS[2], imm(16))?;
-            return self.set(op::S_OR_B32, both, both, s(IDS[1]));
+            self.set(op::S_OR_B32, both, both, s(IDS[1]))?;
+        } else {
+            let wanted = part.code.wants_workgroup_id;
+            let places = first_workgroup_id(self.target, 2, wanted.iter().filter(|w| **w).count() as u16)..;
+            let ids = IDS.into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
+            ids.zip(places).try_for_each(|((id, _), to)| self.push(op::S_MOV_B32, &[s(to)], &[s(id)]))?;
         }
-        let wanted = part.code.wants_workgroup_id;
-        let places = first_workgroup_id(self.target, 2, wanted.iter().filter(|w| **w).count() as u16)..;
-        let ids = IDS.into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
-        ids.zip(places).try_for_each(|((id, _), to)| self.push(op::S_MOV_B32, &[s(to)], &[s(id)]))
+        waits.map_or(Some(()), |(kept, level)| self.wait_for_level(kept, level))
     }
 }
 
@@ -200,19 +233,22 @@ fn short_quotient(by: u32, end: u32) -> Option<(u32, u32)> {
     Some(((1u64 << shift).div_ceil(by) as u32, shift))
 }
 
-/// The kernel's code; with ids in registers that can be written where the hardware's cannot. Nothing where these are not free.
-fn code_of(target: Target, kernel: &KernelCode) -> Option<Vec<u8>> {
-    if !target.info().architected_sgprs {
-        return Some(kernel.code.clone());
+/// The kernel's code, with ids in registers that can be written where the hardware's cannot; nothing where these are not free. Of several levels each
+/// tells the next one: where the code ends, and stores that the whole device sees.
+fn code_of(target: Target, kernel: &KernelCode, tells: bool) -> Option<(Vec<u8>, Vec<usize>)> {
+    let architected = target.info().architected_sgprs;
+    if !architected && !tells {
+        return Some((kernel.code.clone(), Vec::new()));
     }
-    if kernel.sgprs > u32::from(STANDING[0]) {
+    if architected && kernel.sgprs > u32::from(STANDING[0]) {
         return None;
     }
     let other = |o: &Operand| {
         let stands = |(ttmp, to): (u16, u16)| (*o == Operand::Regs(Reg::ttmp(ttmp).into())).then(|| s(to));
-        [9, 7].into_iter().zip(STANDING).find_map(stands)
+        [9, 7].into_iter().zip(STANDING).find_map(stands).filter(|_| architected)
     };
     let (mut out, mut rest) = (Vec::with_capacity(kernel.code.len()), &kernel.code[..]);
+    let mut ends = Vec::new();
     let decoder = Decoder::new(target, Mode::of(target));
     while !rest.is_empty() {
         let raw = decoder.decode(rest)?;
@@ -222,6 +258,16 @@ fn code_of(target: Target, kernel: &KernelCode) -> Option<Vec<u8>> {
         for o in &mut inst.srcs {
             if let Some(other) = other(o) {
                 (*o, changed) = (other, true);
+            }
+        }
+        if tells {
+            let (policy, old) = (policy_of(target, &inst), inst.mods.get(ModName::Cpol).unwrap_or(0));
+            if old | policy != old {
+                inst.mods.set(ModName::Cpol, old | policy);
+                changed = true;
+            }
+            if inst.op == op::S_ENDPGM {
+                ends.push(out.len());
             }
         }
         let before = out.len();
@@ -234,29 +280,44 @@ fn code_of(target: Target, kernel: &KernelCode) -> Option<Vec<u8>> {
         }
         rest = others;
     }
-    Some(out)
+    Some((out, ends))
 }
 
 /// Bytes of arguments that a launch has at most: what CUDA lets a kernel have, and so do HIP programs that come from there.
 pub(super) const MOST_BYTES: usize = 4096;
+
+/// Bytes that counters of levels begin at a multiple of.
+const COUNTERS: usize = 256;
 
 /// True for a kernel that can be one of several. Workgroups that wait for each other are left to themselves: they count what is there, and are not to end a result.
 pub(super) fn can_be_linked(target: Target, kernel: &KernelCode) -> bool {
     let waits = kernel.counters > 0 && kernel.sharing == [1; 3];
     let scratch = kernel.wants_scratch_resource || kernel.scratch_bytes > 0;
     let whole_waves = kernel.workgroup_size.is_multiple_of(target.info().wave_size);
-    kernel.wants_kernarg && !scratch && !waits && whole_waves && kernel.rounds == 1
+    kernel.wants_kernarg && !scratch && !waits && whole_waves
 }
 
-/// One kernel that runs several side by side; nothing where they cannot be one.
+/// One kernel that runs several side by side, those of each level when the level before has ended; nothing where they cannot be one. Levels come in order.
 pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
     let size = parts.iter().map(|p| p.code.workgroup_size).max()?;
     let total = parts.iter().fold(0u32, |n, p| n.saturating_add(p.workgroups()));
-    let bytes: usize = parts.iter().map(|p| p.code.kernarg_bytes as usize * p.sets as usize).sum();
+    let levels = levels_of(parts);
+    let bytes: usize = parts.iter().map(|p| p.bytes(levels) as usize * p.sets as usize).sum();
     let fits = |p: &Beside| can_be_linked(target, p.code) && p.of_set() > 0;
     if !parts.iter().all(fits) || bytes > MOST_BYTES || total >= 1 << 31 {
         return None;
     }
+    let kept = match levels {
+        1 => None,
+        _ => Some(Kept::of(target, parts.iter().map(|p| p.code))?),
+    };
+    let waves = |level: u32| -> u32 { parts.iter().filter(|p| p.level == level).map(|p| p.waves(target)).sum() };
+    let of_level: Vec<u32> = (0..levels).map(waves).collect();
+    let level_of = |p: &Beside| Level {
+        number: p.level,
+        before: (p.level as usize).checked_sub(1).map_or(0, |n| of_level[n]),
+        wraps: if p.level + 1 < levels { u32::MAX } else { of_level[p.level as usize] - 1 },
+    };
     let architected = target.info().architected_sgprs;
     let number = match architected {
         true => Operand::Regs(Reg::ttmp(9).into()),
@@ -267,14 +328,21 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
     let mut blocks: Vec<(u32, Text, Body)> = Vec::new();
     for (n, part) in parts.iter().enumerate() {
         let mut text = Text::new(target);
-        text.prologue(part, size, number, (first, byte))?;
+        text.prologue(part, size, number, (first, byte), kept.map(|k| (k, level_of(part))))?;
         let body = match parts[..n].iter().position(|other| std::ptr::eq(other.code, part.code)) {
             Some(other) => Body::Of(other),
-            None => Body::Code(code_of(target, part.code)?),
+            None => {
+                let (code, ends) = code_of(target, part.code, kept.is_some())?;
+                Body::Code(code, ends)
+            }
         };
         blocks.push((first, text, body));
         first += part.workgroups();
-        byte += part.code.kernarg_bytes * part.sets;
+        byte += part.bytes(levels) * part.sets;
+    }
+    let mut tells = Text::new(target);
+    if let Some(kept) = kept {
+        tells.tell(kept, levels)?;
     }
     // Branches have distances that are known when all is laid out, and are as long for any.
     let branch = |text: &mut Text, op: Op, to: usize| -> Option<bool> {
@@ -299,14 +367,15 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
             // The first one follows the questions.
             let begin = at + prologue.code.len();
             let start = match body {
-                Body::Code(_) if n > 0 => begin.next_multiple_of(LINE) - prologue.code.len(),
+                Body::Code(..) if n > 0 => begin.next_multiple_of(LINE) - prologue.code.len(),
                 _ => at,
             };
             starts.push(start);
             codes.push(start + prologue.code.len());
             at = start + prologue.code.len() + body.len();
         }
-        if at > MOST_CODE {
+        let told = at;
+        if told + tells.code.len() > MOST_CODE {
             return None;
         }
         let (mut text, mut astray) = asked(nops, &starts)?;
@@ -314,33 +383,51 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
             while text.code.len() < *start {
                 text.push(op::S_NOP, &[], &[imm(0)])?;
             }
-            text.code.extend_from_slice(&prologue.code);
-            text.instructions += prologue.instructions;
+            text.append(prologue);
             match body {
-                Body::Code(code) => text.code.extend_from_slice(code),
+                Body::Code(code, ends) => {
+                    let mut from = 0;
+                    for end in ends {
+                        text.code.extend_from_slice(&code[from..*end]);
+                        astray |= branch(&mut text, op::S_BRANCH, told)?;
+                        from = end + 4;
+                    }
+                    text.code.extend_from_slice(&code[from..]);
+                    text.instructions -= ends.len() as u32;
+                }
                 Body::Of(other) => astray |= branch(&mut text, op::S_BRANCH, codes[*other])?,
             }
         }
+        text.append(&tells);
         if !astray {
-            return Some(described(target, parts, text, total));
+            return Some(described(target, parts, text, (total, kept)));
         }
     }
     None
 }
 
 /// What launches and the descriptor have to know of the code.
-fn described(target: Target, parts: &[Beside], text: Text, workgroups: u32) -> KernelCode {
+fn described(target: Target, parts: &[Beside], text: Text, (workgroups, kept): (u32, Option<Kept>)) -> KernelCode {
     let most = |of: fn(&KernelCode) -> u32| parts.iter().map(|p| of(p.code)).max().unwrap_or(0);
     let architected = target.info().architected_sgprs;
     let own = if architected { u32::from(STANDING[1]) + 1 } else { SGPRS };
-    let (mut beside, mut counters) = (Vec::new(), 0);
+    let (mut beside, mut counters, mut args) = (Vec::new(), 0, Vec::new());
     for p in parts {
         let KernelCode { sharing, flops, .. } = *p.code;
         for _ in 0..p.sets {
-            let args = p.code.args.len();
+            let first = args.len();
+            args.extend(p.code.args.iter().copied().chain(kept.map(|_| Arg::Links)));
+            let args = args.len() - first;
             beside.push(Linked { args, grid: p.grid, sharing, counters, links: 0, before: 0, wraps: 0, flops });
             counters += p.code.counters;
         }
+    }
+    // Those of levels follow what kernels have of their own.
+    let levels = levels_of(parts);
+    if kept.is_some() {
+        let links = counters.next_multiple_of(COUNTERS);
+        beside.iter_mut().for_each(|l| l.links = links);
+        counters = links + levels::bytes(levels) as usize;
     }
     let codes: BTreeMap<*const KernelCode, u32> =
         parts.iter().map(|p| (std::ptr::from_ref(p.code), p.code.instructions)).collect();
@@ -348,20 +435,20 @@ fn described(target: Target, parts: &[Beside], text: Text, workgroups: u32) -> K
     let mut all = KernelCode {
         code: text.code,
         instructions: text.instructions + codes.values().sum::<u32>(),
-        vgprs: most(|k| k.vgprs),
+        vgprs: most(|k| k.vgprs).max(if kept.is_some() { levels::VGPRS } else { 0 }),
         agprs: most(|k| k.agprs),
-        sgprs: most(|k| k.sgprs).max(own),
+        sgprs: most(|k| k.sgprs).max(own).max(kept.map_or(0, Kept::sgprs)),
         spills: most(|k| k.spills),
         lds_bytes: most(|k| k.lds_bytes),
         scratch_bytes: 0,
-        kernarg_bytes: sets().map(|k| k.kernarg_bytes).sum(),
+        kernarg_bytes: parts.iter().map(|p| p.bytes(levels) * p.sets).sum(),
         workgroup_size: most(|k| k.workgroup_size),
         waves_per_simd: 0,
         wants_scratch_resource: false,
         wants_kernarg: true,
         wants_workgroup_id: [!architected, false, false],
         grid: [workgroups, 1, 1],
-        args: sets().flat_map(|k| k.args.iter().copied()).collect(),
+        args,
         blobs: Vec::new(),
         flops: sets().map(|k| k.flops).sum(),
         workspace: 0,

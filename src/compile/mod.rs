@@ -7,12 +7,14 @@
 //! models ([`cache`]). Kernels are compiled in
 //! parallel; the result depends neither on the order nor on the cache.
 
+mod behind;
 mod beside;
 pub mod cache;
 mod chain;
 mod compiled;
 mod in_place;
 mod kernel;
+mod levels;
 mod link;
 mod settle;
 mod support;
@@ -35,7 +37,8 @@ use crate::runtime::plan::{self as launches, Address, Indices, KernelStats, Laun
 use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
-use beside::{Abreast, find_beside, levels, parts_of};
+use behind::{Behind, Built};
+use beside::{Abreast, Part, find_beside, levels, parts_of};
 use cache::StepCode;
 use chain::{Chains, find_chains, round_of};
 use kernel::{compile_chain, compile_step, launch_order, symbol};
@@ -109,12 +112,18 @@ impl Default for Options {
 pub struct Compiler {
     target: Target,
     options: Options,
+    joins: bool,
 }
 
 impl Compiler {
     /// A compiler for a target.
     pub fn new(target: Target, options: Options) -> Compiler {
-        Compiler { target, options }
+        Compiler { target, options, joins: true }
+    }
+
+    /// The same without levels: no launch does what several one behind the other would do, but for steps that are compiled as one.
+    pub fn without_levels(self) -> Compiler {
+        Compiler { joins: false, ..self }
     }
 
     /// The target.
@@ -226,19 +235,11 @@ impl Compiler {
             graphs.iter().enumerate().map(|(g, graph)| place(graph, g, code, &abreast, &mut region)).collect()
         );
         let blobs = blobs(graphs, &group_of, code, &mut region);
+        let mut behind = Behind::default();
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
             let graph: &FusedGraph = graph;
-            let (mut launches, mut made_by) = (Vec::new(), Vec::new());
-            let mut launched: FxHashMap<String, usize> = FxHashMap::default();
+            let mut launches: Vec<Built> = Vec::new();
             let mut writers: FxHashMap<TensorId, Vec<u32>> = FxHashMap::default();
-            let mut kernels: Vec<KernelStats> = Vec::new();
-            let mut stats = |k: &KernelCode, name: &str, step: usize| {
-                let at = *launched.entry(name.to_string()).or_insert_with(|| {
-                    kernels.push(k.stats(name.to_string(), graph.steps[step].name.clone(), 0));
-                    kernels.len() - 1
-                });
-                kernels[at].launches += 1;
-            };
             for i in 0..graph.steps.len() {
                 // Steps that are launched together stand where the first of them does.
                 let of = chains.of.get(&(g, i)).or_else(|| abreast.of.get(&(g, i)));
@@ -258,7 +259,7 @@ impl Compiler {
                 let of_several = |(name, k): (&str, &KernelCode), steps: &[usize], n: usize| -> Launch {
                     let (mut args, mut numbers) = (Vec::new(), Vec::new());
                     let mut linked = Vec::new();
-                    for (part, i) in k.chain.iter().zip(steps) {
+                    for (level, (part, i)) in (0..).zip(k.chain.iter().zip(steps)) {
                         let (step, own) = (&graph.steps[*i], &k.args[args.len()..args.len() + part.args]);
                         let first = args.len() as u32;
                         let found = indices(own, graph, step).into_iter();
@@ -275,7 +276,7 @@ impl Compiler {
                             Address { offset: at.offset + ahead, ..at }
                         }));
                         let (step, grid, sharing, flops) = (step.name.clone(), part.grid, part.sharing, part.flops);
-                        linked.push(launches::Linked { step, grid, sharing, flops });
+                        linked.push(launches::Linked { step, grid, sharing, flops, level });
                     }
                     Launch {
                         kernel: name.to_string(),
@@ -295,10 +296,9 @@ impl Compiler {
                 };
                 let of_steps: Vec<usize> = steps.iter().map(|i| group_of[g][*i]).collect();
                 let chained = chains.code(&of_steps).filter(|_| chains.of.contains_key(&(g, i)));
-                if let Some((name, k)) = chained {
-                    launches.push(Launch { after, ..of_several((name, k), steps, 0) });
-                    made_by.push(steps.to_vec());
-                    stats(k, name, i);
+                if let Some((name, code)) = chained {
+                    let launch = Launch { after, ..of_several((name, &code[0]), steps, 0) };
+                    launches.push(Built { launch, code: (code.clone(), 0), parts: Vec::new(), steps: steps.to_vec() });
                 } else {
                     let one = |i: usize, n: usize, round: u32| {
                         let (k, step) = (&code((g, i))[n], &graph.steps[i]);
@@ -320,25 +320,36 @@ impl Compiler {
                             live_bytes,
                         }
                     };
-                    let mut push = |k: &KernelCode, launch: Launch, steps: &[usize]| {
-                        stats(k, &launch.kernel, steps[0]);
+                    let mut push = |code: (&StepCode, usize), launch: Launch, (steps, parts): (&[usize], &[Part])| {
                         let last = launches.len() as u32;
-                        launches.push(Launch { after: std::mem::replace(&mut after, vec![last]), ..launch });
-                        made_by.push(steps.to_vec());
+                        let launch = Launch { after: std::mem::replace(&mut after, vec![last]), ..launch };
+                        let parts = if launch.copies.is_empty() { parts } else { &[] };
+                        let parts = parts.iter().map(|p| (*p, compiled[p.0].0.clone())).collect();
+                        launches.push(Built { launch, code: (code.0.clone(), code.1), parts, steps: steps.to_vec() });
+                    };
+                    let alone = |i: usize, n: usize, round: u32| {
+                        let launch = one(i, n, round);
+                        let part: Part = (group_of[g][i], n, launch.grid, 1);
+                        (launch, part)
                     };
                     if let &[i] = steps {
                         for (n, round) in launch_order(code((g, i))) {
-                            push(&code((g, i))[n], one(i, n, round), &[i]);
+                            let (launch, part) = alone(i, n, round);
+                            push((code((g, i)), n), launch, (&[i], &[part]));
                         }
                     }
                     for n in 0..if steps.len() > 1 { levels(steps, |i| code((g, i))) } else { 0 } {
                         let (parts, some) = parts_of(graph, steps, n, &group_of[g], |i| code((g, i)));
                         match abreast.code(&parts) {
-                            Some((name, k)) => {
-                                let launch = of_several((name, k), &some, n);
-                                push(k, Launch { beside: launch.chain, chain: Vec::new(), ..launch }, &some);
+                            Some((name, code)) => {
+                                let launch = of_several((name, &code[0]), &some, n);
+                                let launch = Launch { beside: launch.chain, chain: Vec::new(), ..launch };
+                                push((code, 0), launch, (&some, &parts));
                             }
-                            None => some.iter().for_each(|i| push(&code((g, *i))[n], one(*i, n, 0), &[*i])),
+                            None => some.iter().for_each(|i| {
+                                let (launch, part) = alone(*i, n, 0);
+                                push((code((g, *i)), n), launch, (&[*i], &[part]));
+                            }),
                         }
                     }
                 }
@@ -346,6 +357,9 @@ impl Compiler {
                     all().flat_map(Step::written).for_each(|t| writers.entry(t).or_default().push(last));
                 }
             }
+            let in_place = in_place::find(graph, &launches);
+            let launches = if self.joins { behind.join(self.target, launches) } else { launches };
+            let kernels = stats(graph, &launches);
             Plan {
                 version: PLAN_VERSION,
                 model: graph.name.clone(),
@@ -353,17 +367,11 @@ impl Compiler {
                 inputs: graph.inputs.iter().map(|id| port(graph, *id)).collect(),
                 outputs: graph.outputs.iter().map(|id| port(graph, *id)).collect(),
                 arena_bytes: memory[g].arena_bytes as u64,
-                counter_bytes: (0..graph.steps.len())
-                    .flat_map(|i| code((g, i)).iter())
-                    .chain(chains.codes.values().flat_map(|(_, codes, _)| codes.iter()))
-                    .chain(abreast.codes.values().flat_map(|(_, codes)| codes.iter().flat_map(|c| c.iter())))
-                    .map(|k| k.counters as u64)
-                    .max()
-                    .unwrap_or(0),
+                counter_bytes: launches.iter().map(|b| b.kernel().counters as u64).max().unwrap_or(0),
                 sum_bytes: memory[g].sum_bytes as u64,
                 weights_bytes: region.bytes as u64,
-                in_place: in_place::find(graph, &launches, &made_by),
-                launches,
+                in_place,
+                launches: launches.into_iter().map(|b| b.launch).collect(),
                 joined: joined_tensors(graph, &memory[g]),
                 kernels,
                 metadata: graph.metadata.clone(),
@@ -373,7 +381,8 @@ impl Compiler {
         let plans: Vec<Plan> = plans.collect();
         let launched: BTreeSet<&str> = plans.iter().flat_map(|p| &p.launches).map(|l| &*l.kernel).collect();
         let singly = groups.iter().zip(&compiled).map(|(g, (codes, _))| (g.name.clone(), codes));
-        let several = abreast.codes.values().filter_map(|(name, codes)| Some((name.clone(), codes.as_ref()?)));
+        let several = abreast.codes.values().chain(behind.codes.values());
+        let several = several.filter_map(|(name, codes)| Some((name.clone(), codes.as_ref()?)));
         let chained = chains.codes.values().map(|(name, codes, _)| (name.clone(), codes));
         let used = singly.chain(several).chain(chained);
         let kernels = used.flat_map(|(name, codes)| codes.iter().enumerate().map(move |(n, k)| (symbol(&name, n), k)));
@@ -511,9 +520,9 @@ impl Compiler {
     }
 }
 
-/// Compiles a graph for a target, without a cache.
+/// Compiles a graph for a target, without a cache and without levels ([`Compiler::without_levels`]): for those who look at kernels.
 pub fn compile(graph: &FusedGraph, target: Target) -> Result<Compiled, Error> {
-    Compiler::new(target, Options { keep_ir: true, ..Options::default() }).compile_graph(graph)
+    Compiler::new(target, Options { keep_ir: true, ..Options::default() }).without_levels().compile_graph(graph)
 }
 
 /// Steps that share their kernels.
@@ -580,6 +589,21 @@ fn blobs<'a>(
                 }
             }
         }
+    }
+    out
+}
+
+/// What is known of the kernels of some launches, in order of their first ones.
+fn stats(graph: &FusedGraph, launches: &[Built]) -> Vec<KernelStats> {
+    let mut known: FxHashMap<&str, usize> = FxHashMap::default();
+    let mut out: Vec<KernelStats> = Vec::new();
+    for b in launches {
+        let name = &b.launch.kernel;
+        let at = *known.entry(name).or_insert_with(|| {
+            out.push(b.kernel().stats(name.clone(), graph.steps[b.steps[0]].name.clone(), 0));
+            out.len() - 1
+        });
+        out[at].launches += 1;
     }
     out
 }

@@ -13,6 +13,7 @@ use super::{
     Pipeline, Preloads, RegClass, Space, Term, Type, VReg,
 };
 use barewave_isa::{Flags, Mods, Op, Reg, Target, op};
+pub(crate) use memory::drops;
 
 /// A raw buffer: base address and size in a scalar descriptor.
 #[derive(Clone, Copy, Debug)]

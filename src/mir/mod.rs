@@ -21,6 +21,7 @@ mod text;
 mod verify;
 
 pub use abi::first_workgroup_id;
+pub(crate) use builder::drops;
 pub use builder::{Buffer, Builder, OpenLoop};
 pub use chain::InChain;
 pub use constraint::{Constraint, Group};

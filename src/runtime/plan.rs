@@ -174,6 +174,9 @@ pub struct Linked {
     pub sharing: [u32; 3],
     /// Floating-point operations.
     pub flops: u64,
+    /// Of steps one behind the other, which may be several at a time: it waits for all of the level before.
+    #[serde(default)]
+    pub level: u32,
 }
 
 fn alone() -> [u32; 3] {

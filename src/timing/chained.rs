@@ -28,8 +28,9 @@ pub(crate) struct Alone {
     pub moved: f64,
     /// Clocks that the last one takes longer, which adds up what others have found.
     pub adding: f64,
-    /// Places at which the workgroups of the step before count themselves in turns.
+    /// Places at which the workgroups of the step before count themselves in turns, and waves of a workgroup that do so.
     pub places: usize,
+    pub counts: usize,
     /// Workgroups at once, and clocks from the beginning of one to that of the next.
     pub at_once: usize,
     pub start: f64,
@@ -65,11 +66,11 @@ pub(crate) fn asked_before(
     Some(((lines.len() as f64 * line / moved.max(1.0)).min(1.0), places))
 }
 
-/// Gives each step but the first of a launch the time that it adds; nothing where one of them is not known to be such a step.
-pub fn chain(chip: &Chip, steps: &mut [&mut Modelled]) {
-    let Some(all) = steps.iter().map(|m| Some((m.alone()?, m.workgroups as usize))).collect::<Option<Vec<_>>>() else {
-        return;
-    };
+/// Gives each step but the first of a launch the time that it adds; nothing where one of them is not known to be such a step. `levels` are those of the steps, in order:
+/// a step waits for all of the level before.
+pub fn chain(chip: &Chip, steps: &mut [&mut Modelled], levels: &[u32]) {
+    let all = steps.iter().zip(levels).map(|(m, level)| Some((m.alone()?, m.workgroups as usize, *level)));
+    let Some(all) = all.collect::<Option<Vec<_>>>() else { return };
     let (Some(first), Some(ends)) = (together(chip, &all[..1]), together(chip, &all)) else { return };
     let mut before = first[0];
     for (step, end) in steps.iter_mut().zip(ends).skip(1) {
@@ -79,22 +80,29 @@ pub fn chain(chip: &Chip, steps: &mut [&mut Modelled]) {
 }
 
 /// When each of the steps ends; nothing where one waits for ever.
-fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<Vec<f64>> {
+fn together(chip: &Chip, steps: &[(Alone, usize, u32)]) -> Option<Vec<f64>> {
     let mut tables: Vec<Vec<Piece>> = Vec::new();
     let mut needs = Needs { stores: Vec::new(), waits: Vec::new(), joined: Vec::new(), of: Vec::new() };
-    let mut counters = 0..0;
-    for (n, (a, workgroups)) in steps.iter().enumerate() {
-        let (waited, places) = (counters.clone(), steps.get(n + 1).map_or(1, |next| next.0.places));
-        counters = needs.joined.len()..needs.joined.len() + places;
-        needs.joined.extend((0..places).map(|p| (workgroups + places - 1 - p) / places));
+    // Where the level before, and the own one so far, count.
+    let (mut waited, mut own): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut before = 0;
+    for (a, workgroups, level) in steps {
+        if *level != before {
+            (waited, before) = (std::mem::take(&mut own), *level);
+        }
+        let places = steps.iter().find(|next| next.2 > *level).map_or(1, |next| next.0.places);
+        let counters = needs.joined.len()..needs.joined.len() + places;
+        own.extend(counters.clone());
+        let counts = a.counts.max(1);
+        needs.joined.extend((0..places).map(|p| (workgroups + places - 1 - p) / places * counts));
         for number in 0..*workgroups {
             // Before the last ones others go on meanwhile.
             let adding = if number + 1 == *workgroups { a.adding } else { 0.0 };
             let behind = adding + if number + a.at_once >= *workgroups { a.computes } else { 0.0 };
             let piece = |clocks: f64, share: f64| Piece { clocks, moved: share * a.moved, behind, ..Piece::default() };
             let ends = Some(needs.of.len());
-            needs.of.push(vec![counters.start + number % places]);
-            if n == 0 {
+            needs.of.push(vec![counters.start + number % places; counts]);
+            if waited.is_empty() {
                 tables.push(vec![piece(a.clocks + adding, 1.0)]);
                 needs.stores.push(vec![ends]);
                 needs.waits.push(vec![Vec::new()]);
@@ -102,15 +110,15 @@ fn together(chip: &Chip, steps: &[(Alone, usize)]) -> Option<Vec<f64>> {
                 let first = Piece { ahead: a.asked * a.moved, ..piece(a.clocks - a.behind, 0.0) };
                 tables.push(vec![first, piece(a.behind + adding, 1.0 - a.asked)]);
                 needs.stores.push(vec![None, ends]);
-                needs.waits.push(vec![waited.clone().collect(), Vec::new()]);
+                needs.waits.push(vec![waited.clone(), Vec::new()]);
             }
         }
     }
-    let (first, _) = steps.first()?;
+    let (first, ..) = steps.first()?;
     let (at_once, start, seen) = (first.at_once, first.start, waiting::seen(chip));
     let pace = Pace { waves: &[], issued: &[], clocks: 0.0, moved: 0.0, at_once, start, seen, turn: TURN };
     let mut of_each = waiting::run(&tables, Some(&needs), &pace)?.into_iter();
-    Some(steps.iter().map(|(_, n)| of_each.by_ref().take(*n).fold(0.0, f64::max)).collect())
+    Some(steps.iter().map(|(_, n, _)| of_each.by_ref().take(*n).fold(0.0, f64::max)).collect())
 }
 
 #[cfg(test)]
@@ -130,10 +138,11 @@ mod tests {
             moved,
             adding: 0.0,
             places: 1,
+            counts: 1,
             at_once: 64,
             start: 0.0,
         };
-        let both = |first: Alone, second: Alone| together(&chip, &[(first, 32), (second, 32)]).unwrap()[1];
+        let both = |first: Alone, second: Alone| together(&chip, &[(first, 32, 0), (second, 32, 1)]).unwrap()[1];
         let of = |second: Alone| both(step(1000.0, 0.0, 0.0, 0.0), second);
         // Those of a step end at once, and take turns to say so.
         let seen = seen + 31.0 * TURN;

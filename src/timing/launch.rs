@@ -18,7 +18,7 @@ use crate::folded::folded;
 use crate::instr::{Instr, Unit};
 use crate::memory::{self, ALIKE, BEFORE_LAST, BESIDE, Moved, Operand, Served, Spread, Traffic, on_axis};
 use crate::modelled::{Bound, Detailed, Modelled, Parts};
-use crate::record::{Group, Level, Loops, Part, Recorder, Trace};
+use crate::record::{Group, Level, Loops, Part, Recorder, Step, Trace};
 use crate::sequence::Found;
 use crate::stall::Stall;
 use crate::waiting::{self, Meetings, Pace};
@@ -327,6 +327,13 @@ fn resident(chip: &Chip, grid: [u32; 3], occupancy: Occupancy, shared_cus: u64) 
     u64::from(occupancy.workgroups).min(workgroups.div_ceil(cus)).max(1)
 }
 
+/// Waves that end with an atomic, by which they are counted.
+fn counting(instrs: &[Instr], group: &Group) -> usize {
+    let atomic = |s: &Step| instrs[s.instr as usize].atomic && instrs[s.instr as usize].unit == Unit::Vmem;
+    let last = |w: &&Trace| w.steps.iter().rev().find(|s| s.access.is_some()).is_some_and(atomic);
+    group.waves.iter().filter(last).count().max(1)
+}
+
 /// There are more atomic instructions on memory than the few by which a workgroup says that it is done: as many as waves.
 fn counts_by_more_atomics(instrs: &[Instr], group: &Group) -> bool {
     let atomic = |i: &Instr| i.atomic && i.unit == Unit::Vmem;
@@ -587,7 +594,8 @@ impl Recorded {
             let (asked, places) = asks.unwrap_or((0.0, 1));
             let computes = (vector / units / waits as f64 * scale).min(behind);
             let at_once = all as usize;
-            Alone { clocks, behind, asked, computes, moved: 0.0, adding: 0.0, places, at_once, start }
+            let counts = counting(instrs, &groups[0]);
+            Alone { clocks, behind, asked, computes, moved: 0.0, adding: 0.0, places, counts, at_once, start }
         });
         let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
         let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);

@@ -5,6 +5,7 @@ mod support;
 
 mod alike;
 mod allowed;
+mod behind;
 mod beside;
 mod bytes;
 mod caches;

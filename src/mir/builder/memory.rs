@@ -2,7 +2,7 @@
 
 use super::{Buffer, Builder};
 use crate::mir::{Gen, Lds, MInst, Opnd, Part, Space, Type};
-use barewave_isa::{ModName, Mods, Op, Quirk, Reg, Target, op};
+use barewave_isa::{Inst, ModName, Mods, Op, Quirk, Reg, Target, op};
 
 /// Constant offsets of scalar loads are less, on every target.
 const SCALAR_OFFSETS: u32 = 1 << 20;
@@ -18,6 +18,18 @@ const DROPS: [(Op, bool); 5] = [
     (op::BUFFER_GL0_INV, false),
     (op::GLOBAL_INV, true),
 ];
+
+/// The instructions that drop what caches hold that the device does not share.
+pub(crate) fn drops(target: Target) -> Vec<Inst> {
+    let of = |(op, scoped): (Op, bool)| {
+        let mut inst = Inst::new(op, &[], &[]);
+        if scoped && target.info().device_load != 0 {
+            inst.mods.set(ModName::Cpol, target.info().device_load as i32);
+        }
+        inst
+    };
+    DROPS.into_iter().filter(|(op, _)| target.has(*op)).map(of).collect()
+}
 
 impl Builder {
     /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords from a scalar address and a constant byte offset.
@@ -200,12 +212,7 @@ impl Builder {
     /// Source: LLVM's "User Guide for AMDGPU Backend", memory model tables, load atomic acquire of agent scope.
     pub fn acquire(&mut self) {
         let target = self.target();
-        for (op, scoped) in DROPS.into_iter().filter(|(op, _)| target.has(*op)) {
-            self.push(MInst::new(op, &[], &[]));
-            if scoped {
-                self.last_policy(target.info().device_load);
-            }
-        }
+        drops(target).into_iter().for_each(|i| self.push(i.into()));
         // Where they are counted, loads might overtake them.
         let counters = target.op(op::BUFFER_LOAD_DWORD).map_or(&[][..], |i| i.counters);
         let waits: Vec<_> = counters.iter().map(|c| (*c, 0)).collect();

@@ -1,0 +1,179 @@
+//! Launches one behind the other as levels of one ([`levels`](super::levels)): a launch costs more than what makes a level wait.
+//!
+//! Launches are gone through in order. One joins those before it where none of them then has fewer workgroups at once than it can make use of, and where its level's
+//! wait, which grows with the waves that count before it, takes less than a launch.
+
+use super::beside::{Members, Part, described};
+use super::cache::StepCode;
+use super::kernel::KernelCode;
+use super::link::{Beside, can_be_linked, linked};
+use crate::kernels;
+use crate::runtime::plan::{Address, Indices, Launch, Linked, Region};
+use barewave_isa::Target;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Levels of a launch at most.
+const MOST_LEVELS: usize = 64;
+
+/// A launch with what it runs.
+#[derive(Clone)]
+pub(super) struct Built {
+    pub launch: Launch,
+    /// Its kernels, which of them it is, and what listings call it.
+    pub code: (StepCode, usize),
+    /// What of steps' kernels it runs, with these; nothing where it is to stay by itself.
+    pub parts: Vec<(Part, StepCode)>,
+    /// The steps that it computes.
+    pub steps: Vec<usize>,
+}
+
+impl Built {
+    pub fn kernel(&self) -> &KernelCode {
+        &self.code.0[self.code.1]
+    }
+
+    /// It can be a level of a launch.
+    fn able(&self, target: Target) -> bool {
+        !self.parts.is_empty() && self.parts.iter().all(|((_, n, ..), code)| can_be_linked(target, &code[*n]))
+    }
+
+    /// Waves that all its workgroups have.
+    fn waves(&self, target: Target) -> u32 {
+        let of = |((_, n, grid, sets), code): &(Part, StepCode)| {
+            grid.iter().product::<u32>().saturating_mul(*sets * (code[*n].workgroup_size / target.info().wave_size))
+        };
+        self.parts.iter().map(of).fold(0, u32::saturating_add)
+    }
+
+    /// All of it as a step.
+    fn whole(&self) -> Linked {
+        let Launch { step, grid, sharing, flops, .. } = self.launch.clone();
+        Linked { step, grid, sharing, flops, level: 0 }
+    }
+}
+
+/// Kernels of several levels and what they are called, by these.
+#[derive(Default)]
+pub(super) struct Behind {
+    pub codes: BTreeMap<Vec<(u32, Part)>, (String, Option<StepCode>)>,
+}
+
+impl<'a> Members<'a> {
+    /// Takes a launch's kernels, if that pays.
+    fn take(&mut self, b: &'a Built) -> bool {
+        let before = self.list.len();
+        let pays = b.parts.iter().all(|(part, code)| {
+            let member = self.member(&code[part.1], *part);
+            let pays = self.pays(&member);
+            self.list.push(member);
+            pays
+        });
+        if !pays {
+            self.list.truncate(before);
+        }
+        pays
+    }
+}
+
+impl Behind {
+    /// Launches with those joined that may be one.
+    pub fn join(&mut self, target: Target, launches: Vec<Built>) -> Vec<Built> {
+        let mut runs: Vec<Vec<usize>> = Vec::new();
+        let mut members = Members::new(target, 1);
+        for (n, next) in launches.iter().enumerate() {
+            let before = n.checked_sub(1).map(|n| &launches[n]);
+            let follows = next.able(target)
+                && before.is_some_and(|b| b.able(target) && kernels::waits_pay(target, b.waves(target)));
+            let fits = follows && runs.last().is_some_and(|r| r.len() < MOST_LEVELS) && members.take(next);
+            if !fits {
+                runs.push(Vec::new());
+                members = Members::new(target, 1);
+                members.list.extend(
+                    next.parts.iter().map(|(part, code)| members.member(&code[part.1], *part)).collect::<Vec<_>>(),
+                );
+            }
+            runs.last_mut().into_iter().for_each(|r| r.push(n));
+        }
+        let mut out: Vec<Built> = Vec::new();
+        // The launch that each one has become.
+        let mut now: Vec<u32> = Vec::new();
+        for run in runs {
+            let all: Vec<&Built> = run.iter().map(|n| &launches[*n]).collect();
+            let joined = if all.len() > 1 { self.one(target, &all) } else { None };
+            match joined {
+                Some(one) => {
+                    now.extend(run.iter().map(|_| out.len() as u32));
+                    out.push(one);
+                }
+                None => {
+                    now.extend((0..).zip(&run).map(|(n, _)| out.len() as u32 + n));
+                    out.extend(all.into_iter().cloned());
+                }
+            }
+        }
+        for (own, b) in (0..).zip(&mut out) {
+            let after = &mut b.launch.after;
+            after.iter_mut().for_each(|l| *l = now[*l as usize]);
+            after.retain(|l| *l != own);
+            after.sort_unstable();
+            after.dedup();
+        }
+        out
+    }
+
+    /// Some launches as one, if they can be.
+    fn one(&mut self, target: Target, all: &[&Built]) -> Option<Built> {
+        let levels = || (0..).zip(all).flat_map(|(level, b)| b.parts.iter().map(move |part| (level, part)));
+        let key: Vec<(u32, Part)> = levels().map(|(level, (part, _))| (level, *part)).collect();
+        let number = self.codes.len();
+        let (name, code) = self.codes.entry(key).or_insert_with(|| {
+            let mut parts = Vec::new();
+            for (level, ((_, n, grid, sets), code)) in levels() {
+                parts.push(Beside { code: &code[*n], grid: *grid, sets: *sets, level });
+            }
+            let code = timed!("link", linked(target, &parts));
+            (format!("levels_{number}"), code.map(|k| Arc::new(vec![k])))
+        });
+        let code = code.clone()?;
+        let kernel = &code[0];
+        let (mut args, mut indices, mut chain) = (Vec::new(), Vec::<Indices>::new(), Vec::new());
+        let mut parts = kernel.chain.iter();
+        for (level, b) in (0..).zip(all) {
+            let of_launch = Linked { level, ..b.whole() };
+            let steps = if b.launch.beside.is_empty() { std::slice::from_ref(&of_launch) } else { &b.launch.beside };
+            // Counters of a launch's parts follow each other in both.
+            let (mut at, mut counters) = (0, None);
+            for (step, part) in steps.iter().zip(&mut parts) {
+                let counters = *counters.get_or_insert(part.counters as u64);
+                let (first, count) = (args.len() - at, part.args - 1);
+                let own = b.launch.args[at..at + count].iter().map(|a| match a.region {
+                    Region::Counters => Address { offset: a.offset + counters, ..*a },
+                    _ => *a,
+                });
+                args.extend(own.chain([Address { region: Region::Counters, offset: part.links as u64 }]));
+                let own = b.launch.indices.iter().filter(|x| (at..at + count).contains(&(x.arg as usize)));
+                indices.extend(own.map(|x| Indices { arg: (x.arg as usize + first) as u32, ..x.clone() }));
+                chain.push(Linked { level, ..step.clone() });
+                at += count;
+            }
+        }
+        let launch = Launch {
+            kernel: name.clone(),
+            step: described(all.iter().map(|b| &*b.launch.step)),
+            grid: kernel.grid,
+            block: kernel.workgroup_size,
+            sharing: kernel.sharing,
+            chain,
+            beside: Vec::new(),
+            args,
+            indices,
+            copies: Vec::new(),
+            flops: kernel.flops,
+            after: all.iter().flat_map(|b| b.launch.after.iter().copied()).collect(),
+            live_bytes: all.iter().map(|b| b.launch.live_bytes).max().unwrap_or(0),
+        };
+        let steps = all.iter().flat_map(|b| b.steps.iter().copied()).collect();
+        Some(Built { launch, code: (code, 0), parts: Vec::new(), steps })
+    }
+}

@@ -1,0 +1,171 @@
+//! Levels of a launch, whose workgroups wait for those of the level before, on emulated devices in strict mode against the interpreter.
+
+use crate::support::build::{Builder, int, ints};
+use crate::support::device::TARGETS;
+use crate::support::drawn;
+use barewave::graph::interpret::Interpreter;
+use barewave::graph::{Options, fuse};
+use barewave::onnx::Dim;
+use barewave::runtime::{EmulatedDevice, Session};
+use barewave::tensor::{DType, HostTensor, compare};
+use barewave::{Compiled, Compiler};
+use barewave_isa::Target;
+use std::sync::Arc;
+
+const TYPES: [(DType, f64); 3] = [(DType::F32, 1e-4), (DType::F16, 2e-2), (DType::BF16, 1e-1)];
+
+/// Runs a model twice on every target, or what is drawn of them, each time with results of the interpreter; `look` is shown what was compiled.
+fn agrees(b: &Builder, shapes: &Options, tolerance: f64, what: &str, look: impl Fn(&Compiled, &str)) {
+    let fused = fuse(&b.model, shapes).unwrap();
+    let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+    for target in TARGETS {
+        let what = format!("{what} {target}");
+        if !drawn(&what) {
+            continue;
+        }
+        let target = Target::parse(target).unwrap();
+        let compiled = Compiler::new(target, Default::default()).compile_graph(&fused);
+        let compiled = compiled.unwrap_or_else(|e| panic!("{what}: {e}"));
+        look(&compiled, &what);
+        let device = Arc::new(EmulatedDevice::new(target, true).unwrap());
+        let mut session = Session::new(device, &compiled).unwrap();
+        // Counters are as they were.
+        for _ in 0..2 {
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            for (g, w) in got.iter().zip(&want) {
+                let c = compare(g, w, tolerance, tolerance).unwrap();
+                assert!(c.passes(), "{what}: {c}");
+            }
+        }
+    }
+}
+
+/// Launches, and levels of all of them.
+fn counted(compiled: &Compiled) -> (usize, usize) {
+    let launches = &compiled.plan().launches;
+    let levels = launches.iter().map(|l| l.chain.chunk_by(|a, b| a.level == b.level).count().max(1)).sum();
+    (launches.len(), levels)
+}
+
+fn is_one(compiled: &Compiled, what: &str) {
+    let (launches, levels) = counted(compiled);
+    assert!(launches == 1 && levels > 1, "{what}: {launches} launches of {levels} levels");
+}
+
+fn typed(b: &mut Builder, t: DType, shape: &[usize]) -> String {
+    let part: usize = shape[1..].iter().product();
+    let values = b.random(shape).to_f64().into_iter().map(|x| x / (part as f64).sqrt()).collect::<Vec<_>>();
+    b.constant(HostTensor::from_f64(t, shape, &values))
+}
+
+fn given(b: &mut Builder, t: DType, shape: &[usize]) -> String {
+    let x = HostTensor::from_f64(t, shape, &b.random(shape).to_f64());
+    b.input_of(x)
+}
+
+/// Squeezes an image, and scales its channels by what two products make of that.
+fn squeezed(b: &mut Builder, t: DType, x: &str, [channels, few]: [usize; 2]) -> String {
+    let p = b.node("GlobalAveragePool", &[x], &[]);
+    let (w, bias) = (typed(b, t, &[few, channels, 1, 1]), typed(b, t, &[few]));
+    let y = b.node("Conv", &[&p, &w, &bias], &[]);
+    let y = b.node("Relu", &[&y], &[]);
+    let (w, bias) = (typed(b, t, &[channels, few, 1, 1]), typed(b, t, &[channels]));
+    let y = b.node("Conv", &[&y, &w, &bias], &[]);
+    let y = b.node("Sigmoid", &[&y], &[]);
+    b.node("Mul", &[x, &y], &[])
+}
+
+#[test]
+fn channels_are_squeezed_and_scaled_in_one_launch() {
+    for (case, (images, channels, few, side)) in [(1, 24, 6, 9), (3, 40, 10, 7), (1, 96, 4, 14)].into_iter().enumerate()
+    {
+        let (t, tolerance) = TYPES[case];
+        let mut b = Builder::new(17, 900 + case as u64);
+        let x = given(&mut b, t, &[images, channels, side, side]);
+        let y = squeezed(&mut b, t, &x, [channels, few]);
+        b.output(&y);
+        agrees(&b, &Options::default(), tolerance, &format!("squeezed {case}"), is_one);
+    }
+}
+
+#[test]
+fn layers_of_a_row_are_levels() {
+    for (case, sizes) in [[13, 64, 33, 1], [64, 64, 64, 64], [7, 130, 5, 90]].into_iter().enumerate() {
+        let (t, tolerance) = TYPES[case];
+        let mut b = Builder::new(17, 910 + case as u64);
+        let mut x = given(&mut b, t, &[1 + case, sizes[0]]);
+        for pair in sizes.windows(2) {
+            let (w, bias) = (typed(&mut b, t, &[pair[1], pair[0]]), typed(&mut b, t, &[pair[1]]));
+            x = b.node("Gemm", &[&x, &w, &bias], &[("transB", int(1))]);
+            x = b.node("Relu", &[&x], &[]);
+        }
+        let y = b.node("Softmax", &[&x], &[]);
+        b.output(&y);
+        agrees(&b, &Options::default(), tolerance, &format!("layers {case}"), is_one);
+    }
+}
+
+/// Branches are side by side within a level.
+#[test]
+fn levels_have_several_steps() {
+    for (case, (t, tolerance)) in TYPES.into_iter().enumerate() {
+        let mut b = Builder::new(17, 920 + case as u64);
+        let mut ends = [(); 3].map(|()| given(&mut b, t, &[1, 8, 9, 9]));
+        for _ in 0..3 {
+            for x in &mut ends {
+                let w = typed(&mut b, t, &[8, 8, 3, 3]);
+                *x = b.node("Conv", &[x.as_str(), &w], &[("pads", ints(&[1; 4]))]);
+            }
+        }
+        let first = b.node("Concat", &[&ends[0], &ends[1], &ends[2]], &[("axis", int(1))]);
+        let y = b.node("Tanh", &[&first], &[]);
+        b.output(&y);
+        agrees(&b, &Options::default(), tolerance, &format!("branches {case}"), |compiled, what| {
+            let (launches, levels) = counted(compiled);
+            assert!(launches < levels, "{what}: {launches} launches of {levels} levels");
+            let several = |l: &barewave::runtime::plan::Launch| l.chain.windows(2).any(|p| p[0].level == p[1].level);
+            assert!(compiled.plan().launches.iter().any(several), "{what}");
+        });
+    }
+}
+
+/// Steps of a layer that is spread over the device, which is told in each which one it is.
+#[test]
+fn steps_of_a_layer_are_levels() {
+    let (steps, units) = (5, 1024);
+    for (kind, gates) in [("LSTM", 4), ("GRU", 3)] {
+        let mut b = Builder::new(17, 930 + gates as u64);
+        let x = b.input(&[steps, 1, 16]);
+        let (w, r) =
+            (typed(&mut b, DType::F32, &[1, gates * units, 16]), typed(&mut b, DType::F32, &[1, gates * units, units]));
+        let y = b.node(kind, &[&x, &w, &r], &[("hidden_size", int(units as i64))]);
+        b.output(&y);
+        agrees(&b, &Options::default(), 1e-4, kind, |compiled, what| {
+            let (launches, levels) = counted(compiled);
+            assert!(launches < levels, "{what}: {launches} launches of {levels} levels");
+        });
+    }
+}
+
+/// Extents that the model leaves open.
+#[test]
+fn open_extents_have_levels() {
+    let mut b = Builder::new(17, 940);
+    let x = given(&mut b, DType::F32, &[2, 12, 5, 6]);
+    let y = squeezed(&mut b, DType::F32, &x, [12, 3]);
+    let y = b.node("ReduceMean", &[&y], &[("axes", ints(&[2, 3])), ("keepdims", int(0))]);
+    let y = b.node("Softmax", &[&y], &[]);
+    b.output(&y);
+    let dims = &mut b.model.graph.inputs[0].shape;
+    for (d, name) in [(0, "n"), (2, "h"), (3, "w")] {
+        dims.as_mut().unwrap()[d] = Dim::Symbol(name.into());
+    }
+    let mut shapes = Options::default();
+    for (name, n) in [("n", 2), ("h", 5), ("w", 6)] {
+        shapes.dims.insert(name.into(), n);
+    }
+    agrees(&b, &shapes, 1e-4, "open", |compiled, what| {
+        let (launches, levels) = counted(compiled);
+        assert!(launches < levels, "{what}: {launches} launches of {levels} levels");
+    });
+}
