@@ -4,7 +4,7 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa, `f16-sums,allowed` for products of f16 of which those of a round are summed in f16. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `levels,never` keeps launches apart, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa, `f16-sums,allowed` for products of f16 of which those of a round are summed in f16. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
@@ -92,6 +92,7 @@ pub struct Tuning {
     winograd: When,
     sparse: When,
     nibbles: When,
+    levels: When,
     xf32: bool,
     f16_sums: bool,
 }
@@ -162,6 +163,7 @@ impl Tuning {
             "winograd" => Some(&mut self.winograd),
             "sparse" => Some(&mut self.sparse),
             "nibbles" => Some(&mut self.nibbles),
+            "levels" => Some(&mut self.levels),
             _ => None,
         }
     }
@@ -189,7 +191,8 @@ impl Tuning {
     pub fn for_target(&self, target: Target) -> Option<Tuning> {
         let own = self.products.iter().filter(|(p, _)| p.target == target.info().name);
         let products: BTreeMap<Product, Tuned> = own.map(|(p, t)| (p.clone(), *t)).collect();
-        let tuning = Tuning { products, ..*self };
+        // Kernels are the same with levels and without.
+        let tuning = Tuning { products, levels: When::default(), ..*self };
         (tuning != Tuning::default()).then_some(tuning)
     }
 
@@ -246,6 +249,16 @@ impl Tuning {
         self.f16_sums = true;
     }
 
+    /// Where launches one behind the other become levels of one.
+    pub fn levels(&self) -> When {
+        self.levels
+    }
+
+    /// Says where launches one behind the other become levels of one: where that is faster, or never.
+    pub fn set_levels(&mut self, levels: When) {
+        self.levels = levels;
+    }
+
     /// Says where constants with two of every four elements are multiplied as that.
     pub fn set_sparse(&mut self, sparse: When) {
         self.sparse = sparse;
@@ -287,7 +300,9 @@ fn row(line: &str) -> Result<(Product, Tuned), String> {
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
-        for (name, when) in [("winograd", self.winograd), ("sparse", self.sparse), ("nibbles", self.nibbles)] {
+        let methods =
+            [("winograd", self.winograd), ("sparse", self.sparse), ("nibbles", self.nibbles), ("levels", self.levels)];
+        for (name, when) in methods {
             if let Some((word, _)) = WHEN.iter().find(|w| w.1 == when) {
                 writeln!(f, "{name},{word}")?;
             }
@@ -322,7 +337,7 @@ mod tests {
     #[test]
     fn a_table_is_read_and_written() {
         let text = format!(
-            "{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nxf32,allowed\nf16-sums,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
+            "{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nlevels,never\nxf32,allowed\nf16-sums,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
         );
         let tuning = Tuning::parse(&text).unwrap();
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));

@@ -20,6 +20,9 @@ pub struct Tune {
     /// instructions for it.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     sparse: When,
+    /// Compute launches one behind the other as levels of one: where it is faster, or never, so that each step's kernels are there by themselves.
+    #[arg(long, value_name = "WHEN", default_value = "faster")]
+    levels: When,
     /// Let matrix instructions multiply f32 by 10 bits of its mantissa where that is faster (xf32: gfx942; other targets multiply all of it).
     #[arg(long)]
     xf32: bool,
@@ -51,7 +54,8 @@ impl Tune {
     /// True where a table was given.
     pub fn given(&self) -> bool {
         let allowed = self.xf32 || self.f16_sums;
-        self.tune.is_some() || self.winograd != When::Faster || self.sparse != When::Faster || allowed
+        let methods = [self.winograd, self.sparse, self.levels];
+        self.tune.is_some() || methods.into_iter().any(|when| when != When::Faster) || allowed
     }
 
     /// The table; an empty one where none was given.
@@ -62,6 +66,7 @@ impl Tune {
         };
         self.winograd.other().into_iter().for_each(|when| tuning.set_winograd(when));
         self.sparse.other().into_iter().for_each(|when| tuning.set_sparse(when));
+        self.levels.other().into_iter().for_each(|when| tuning.set_levels(when));
         if self.xf32 {
             tuning.allow_xf32();
         }

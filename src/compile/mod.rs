@@ -236,6 +236,7 @@ impl Compiler {
         );
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let mut behind = Behind::default();
+        let joins = self.joins && self.options.tuning.levels() != kernels::When::Never;
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
             let graph: &FusedGraph = graph;
             let mut launches: Vec<Built> = Vec::new();
@@ -358,8 +359,8 @@ impl Compiler {
                 }
             }
             let in_place = in_place::find(graph, &launches);
-            let launches = if self.joins { behind.join(self.target, launches) } else { launches };
-            let kernels = stats(graph, &launches);
+            let launches = if joins { behind.join(self.target, launches) } else { launches };
+            let kernels = stats(&launches);
             Plan {
                 version: PLAN_VERSION,
                 model: graph.name.clone(),
@@ -594,13 +595,13 @@ fn blobs<'a>(
 }
 
 /// What is known of the kernels of some launches, in order of their first ones.
-fn stats(graph: &FusedGraph, launches: &[Built]) -> Vec<KernelStats> {
+fn stats(launches: &[Built]) -> Vec<KernelStats> {
     let mut known: FxHashMap<&str, usize> = FxHashMap::default();
     let mut out: Vec<KernelStats> = Vec::new();
     for b in launches {
         let name = &b.launch.kernel;
         let at = *known.entry(name).or_insert_with(|| {
-            out.push(b.kernel().stats(name.clone(), graph.steps[b.steps[0]].name.clone(), 0));
+            out.push(b.kernel().stats(name.clone(), b.launch.step.clone(), 0));
             out.len() - 1
         });
         out[at].launches += 1;

@@ -659,6 +659,8 @@ fn profiles_show_every_launch() {
             input,
             "--profile",
             profile,
+            "--levels",
+            "never",
         ])
     };
     assert!(run(&trace).contains(&trace));

@@ -32,9 +32,16 @@ fn pages(folder: &Path) -> [PathBuf; 2] {
     let [profile, report] = ["profile.html", "report.html"].map(|name| folder.join(name));
     let (p, r) = (profile.to_str().unwrap(), report.to_str().unwrap());
     let digits = "examples/digits/digits.onnx";
-    works(&["run", digits, "--device", "emu:gfx1100", "--input", "examples/digits/7.png", "--profile", p]);
+    let apart = ["--levels", "never"];
+    works(
+        &[&["run", digits, "--device", "emu:gfx1100", "--input", "examples/digits/7.png", "--profile", p], &apart[..]]
+            .concat(),
+    );
     let code = folder.join("digits.hsaco");
-    works(&["compile", digits, "--target", "gfx1100", "-o", code.to_str().unwrap(), "--report", r]);
+    works(
+        &[&["compile", digits, "--target", "gfx1100", "-o", code.to_str().unwrap(), "--report", r], &apart[..]]
+            .concat(),
+    );
     [profile, report]
 }
 
@@ -43,7 +50,17 @@ fn traces_hold_the_passes_before_the_launches() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
     let digits = "examples/digits/digits.onnx";
-    works(&["run", digits, "--device", "emu:gfx942", "--random-inputs", "--profile", path.to_str().unwrap()]);
+    works(&[
+        "run",
+        digits,
+        "--device",
+        "emu:gfx942",
+        "--random-inputs",
+        "--levels",
+        "never",
+        "--profile",
+        path.to_str().unwrap(),
+    ]);
     let trace: Value = serde_json::from_str(&text(&path)).unwrap();
     let events: Vec<&Value> = trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X").collect();
     let of = |name: &str| events.iter().filter(|e| e["name"] == name && e["cat"] == "compiler").collect::<Vec<_>>();

@@ -262,7 +262,18 @@ fn mistakes_in_files_show_before_the_run() {
 fn results_as_json() {
     let dir = Dir::new();
     let out = dir.at("y.npz");
-    let told = works(&["run", DIGITS, "--input", "examples/digits/7.png", "--output", &out, "--json", "--timing"]);
+    let told = works(&[
+        "run",
+        DIGITS,
+        "--input",
+        "examples/digits/7.png",
+        "--output",
+        &out,
+        "--json",
+        "--timing",
+        "--levels",
+        "never",
+    ]);
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!(json["top"][0]["index"], 7);
     assert_eq!(json["launches"].as_array().unwrap().len(), 6);

@@ -18,7 +18,7 @@ fn load(path: &str) -> Model {
 }
 
 fn compiler(target: Target, cache: KernelCache) -> Compiler {
-    Compiler::new(target, Options { cache: Arc::new(cache), ..Options::default() })
+    Compiler::new(target, Options { cache: Arc::new(cache), ..Options::default() }).without_levels()
 }
 
 fn digits(target: Target) -> Compiled {
@@ -63,7 +63,7 @@ fn products_have_their_own_tiles() {
     let compile = |name: &str| {
         let target = Target::parse(name).unwrap();
         let options = Options { cache: cache.clone(), ..Options::default() };
-        Compiler::new(target, options).compile(&b.model, &Shapes::default()).unwrap()
+        Compiler::new(target, options).without_levels().compile(&b.model, &Shapes::default()).unwrap()
     };
     let [whole, small] = ["mi300x", "mi308x"].map(compile);
     assert_eq!(cache.stats().compiled, 2, "products do not share kernels");
@@ -99,7 +99,8 @@ fn the_cache_changes_nothing_but_the_work() {
     // IR is there when it is asked for, and only then.
     assert!(without.ir().is_empty());
     let ir =
-        Compiler::new(Target::GFX942, Options { keep_ir: true, cache: first.cache().clone(), ..Options::default() });
+        Compiler::new(Target::GFX942, Options { keep_ir: true, cache: first.cache().clone(), ..Options::default() })
+            .without_levels();
     assert_eq!(ir.compile(&model, &Shapes::default()).unwrap().ir().len(), n);
 }
 

@@ -80,7 +80,8 @@ impl Allowed {
 
 fn run(graph: &FusedGraph, b: &Builder, target: &str, tuning: Tuning, name: &str) -> Vec<f64> {
     let chip = Target::parse(target).unwrap();
-    let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+    let compiler =
+        Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() }).without_levels();
     let compiled = compiler.compile_graph(graph).unwrap_or_else(|e| panic!("{name}: {e}"));
     let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
     let mut session = Session::new(device, &compiled).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -277,7 +278,7 @@ fn nothing_is_lost_where_it_is_not_allowed_or_no_quicker() {
         for target in others {
             let code = |tuning: Tuning| {
                 let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
-                let compiler = Compiler::new(Target::parse(target).unwrap(), options);
+                let compiler = Compiler::new(Target::parse(target).unwrap(), options).without_levels();
                 compiler.compile_graph(&graph).unwrap().code().clone()
             };
             assert!(code(every()) == code(Tuning::default()), "{target}");

@@ -87,7 +87,8 @@ impl Case {
         let mut launches = Vec::new();
         for name in targets {
             let target = Target::parse(name).unwrap();
-            let compiled = Compiler::new(target, barewave::Options::default()).compile_graph(&graph).unwrap();
+            let compiled =
+                Compiler::new(target, barewave::Options::default()).without_levels().compile_graph(&graph).unwrap();
             let launch = compiled.plan().launches.last().unwrap();
             launches.push((launch.grid[0] * launch.block, launch.grid.iter().product()));
             if drawn(&format!("{name} {t} case {number}")) {

@@ -88,7 +88,7 @@ fn check_by(
         let mut tuning = Tuning::default();
         tuning.insert(considered.product.clone(), Tuned::from(*c));
         let options = barewave::Options { tuning: Arc::new(tuning), keep_ir: true, ..Default::default() };
-        let compiled = match Compiler::new(chip, options).compile_graph(&graph) {
+        let compiled = match Compiler::new(chip, options).without_levels().compile_graph(&graph) {
             Ok(compiled) => compiled,
             // Of numbers of parts that nobody considered a tile may have no registers for the ends.
             Err(Error::Unsupported(_)) if c.parts != EQUAL_SHARES => continue,

@@ -141,7 +141,8 @@ fn run(b: &Builder, target: Target, tuning: Tuning, what: &str) -> (Vec<f64>, Co
     model.expand();
     let graph = fuse(&model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
     let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
-    let compiled = Compiler::new(target, options).compile_graph(&graph).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let compiled =
+        Compiler::new(target, options).without_levels().compile_graph(&graph).unwrap_or_else(|e| panic!("{what}: {e}"));
     let device = Arc::new(EmulatedDevice::new(target, true).unwrap());
     let mut session = Session::new(device, &compiled).unwrap();
     let (out, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -89,7 +89,8 @@ impl Product {
         if let Some(tile) = tile {
             tuning.insert(considered(&graph, chip).product, Tuned::from(tile));
         }
-        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiler =
+            Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() }).without_levels();
         let compiled = compiler.compile_graph(&graph).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
         let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
         let mut session = Session::new(device, &compiled).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
@@ -444,7 +445,8 @@ fn adding_parts_takes_no_room() {
         let waves = |parts: u32| {
             let mut tuning = Tuning::default();
             tuning.insert(considered(&graph, chip).product, Tuned::from(&of(parts)));
-            let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+            let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() })
+                .without_levels();
             compiler.compile_graph(&graph).unwrap().stats()[0].occupancy
         };
         assert_eq!(waves(parts), waves(1), "{target} {product:?}");
@@ -482,7 +484,10 @@ fn lines_that_come_one_by_one() {
             for (l, [m, n]) in [[1, 5], [3, 9], [7, 1], [384, 154]].into_iter().enumerate() {
                 let product = Product { extents: [1, m, n, [512, 509, 506, 1024][l]], turned: [true, false], dtype };
                 let chip = Target::parse(target).unwrap();
-                let compiled = Compiler::new(chip, Default::default()).compile_graph(&product.graph(1).0).unwrap();
+                let compiled = Compiler::new(chip, Default::default())
+                    .without_levels()
+                    .compile_graph(&product.graph(1).0)
+                    .unwrap();
                 let spills: u32 = compiled.stats().iter().map(|k| k.spills).sum();
                 assert_eq!(spills, 0, "{target} {product:?}");
                 if drawn(&format!("one by one {target} {dtype} {m} {n}")) {
@@ -511,7 +516,7 @@ fn few_rounds_of_many_tiles() {
         let product = Product { extents: [1, 2048, 1536, 1024], turned: [false, true], dtype: DType::F16 };
         let (graph, chip) = (product.graph(1).0, Target::parse(target).unwrap());
         let [m, n, k] = considered(&graph, chip).candidates[0].tile;
-        let compiled = Compiler::new(chip, Default::default()).compile_graph(&graph).unwrap();
+        let compiled = Compiler::new(chip, Default::default()).without_levels().compile_graph(&graph).unwrap();
         let lds = compiled.stats()[0].lds;
         assert!(lds < 2 * 2 * (m + n) * k, "{target}: {lds} bytes for {m}x{n}x{k}");
     }

@@ -191,7 +191,8 @@ fn tiles_of_blocks_with_scales() {
         }
         let mut tuning = Tuning::default();
         tuning.insert(considered.product.clone(), Tuned::from(c));
-        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiler =
+            Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() }).without_levels();
         let compiled = compiler.compile_graph(&graph).unwrap_or_else(|e| panic!("{name}: {e}"));
         let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
         let mut session = Session::new(device, &compiled).unwrap();

@@ -66,7 +66,8 @@ fn check(
     for c in &some {
         let mut tuning = Tuning::default();
         tuning.insert(considered.product.clone(), Tuned::from(*c));
-        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiler =
+            Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() }).without_levels();
         let name = format!("{target} {dtype} {extents:?} {turned} by {:?} in {}", c.tile, c.parts);
         let compiled = compiler.compile_graph(&graph).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(compiled.plan().launches.len(), 1, "{name}");
@@ -145,7 +146,8 @@ fn check_points(target: &str, dtype: DType, extents: [usize; 5], groups: usize) 
     for c in &some {
         let mut tuning = Tuning::default();
         tuning.insert(considered.product.clone(), Tuned::from(*c));
-        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiler =
+            Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() }).without_levels();
         let name = format!("{target} {dtype} {extents:?} {groups} by {:?} in {}", c.tile, c.parts);
         let compiled = compiler.compile_graph(&graph).unwrap_or_else(|e| panic!("{name}: {e}"));
         let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());

@@ -92,7 +92,7 @@ impl Case {
         let mut tuning = Tuning::default();
         tuning.set_sparse(when);
         let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
-        let compiled = Compiler::new(Target::parse(target).unwrap(), options).compile_graph(&graph);
+        let compiled = Compiler::new(Target::parse(target).unwrap(), options).without_levels().compile_graph(&graph);
         compiled.unwrap_or_else(|e| panic!("{target} {self:?}: {e}"))
     }
 

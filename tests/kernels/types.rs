@@ -240,7 +240,8 @@ fn products_of_large_tiles() {
         assert!(largest.tile[0] * largest.tile[1] > 15_000, "{target} {t}: {largest:?}");
         let mut tuning = Tuning::default();
         tuning.insert(considered.product.clone(), Tuned::from(largest));
-        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiler =
+            Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() }).without_levels();
         let compiled = compiler.compile_graph(&graph).unwrap();
         let [columns, rows, _] = compiled.plan().launches[0].grid.map(|g| g as usize);
         assert_eq!([rows, columns], [m.div_ceil(largest.tile[0] as usize), n.div_ceil(largest.tile[1] as usize)]);
@@ -313,7 +314,8 @@ fn workgroups_that_take_several_rows() {
         let graph = fuse(&b.model, &Options::default()).unwrap();
         for name in targets {
             let target = Target::parse(name).unwrap();
-            let compiled = Compiler::new(target, barewave::Options::default()).compile_graph(&graph).unwrap();
+            let compiled =
+                Compiler::new(target, barewave::Options::default()).without_levels().compile_graph(&graph).unwrap();
             assert!((compiled.plan().launches[0].grid[0] as usize) < rows, "{name} {t} {op}");
         }
         check(&b, &format!("{t} {op} {rows}x{n}"), &want, &targets);

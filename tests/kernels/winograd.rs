@@ -112,7 +112,7 @@ fn ways(graph: &FusedGraph, target: Target) -> (Tuning, Vec<Candidate>) {
 
 fn run(graph: &FusedGraph, inputs: &[HostTensor], target: Target, tuning: Tuning) -> (Vec<f64>, [u32; 3]) {
     let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
-    let compiled = Compiler::new(target, options).compile_graph(graph).unwrap();
+    let compiled = Compiler::new(target, options).without_levels().compile_graph(graph).unwrap();
     assert_eq!(compiled.plan().launches.len(), 1);
     let device = Arc::new(EmulatedDevice::new(target, true).unwrap());
     let (out, _) = Session::new(device, &compiled).unwrap().run(inputs).unwrap();
@@ -225,7 +225,7 @@ fn shared_depths_take_no_room() {
             let mut tuning = Tuning::default();
             tuning.insert(candidates(&graph, &graph.steps[0], target, &tuning).unwrap().product, way);
             let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
-            Compiler::new(target, options).compile_graph(&graph).unwrap().stats()[0].occupancy
+            Compiler::new(target, options).without_levels().compile_graph(&graph).unwrap().stats()[0].occupancy
         };
         assert_eq!(room(2), room(1), "{name} {tile:?}");
     }
