@@ -132,7 +132,7 @@ fn levels_have_several_steps() {
 /// Steps of a layer that is spread over the device, which is told in each which one it is.
 #[test]
 fn steps_of_a_layer_are_levels() {
-    let (steps, units) = (5, 1024);
+    let (steps, units) = (4, 160);
     for (kind, gates) in [("LSTM", 4), ("GRU", 3)] {
         let mut b = Builder::new(17, 930 + gates as u64);
         let x = b.input(&[steps, 1, 16]);
