@@ -324,7 +324,10 @@ impl Compiler {
                     let mut push = |code: (&StepCode, usize), launch: Launch, (steps, parts): (&[usize], &[Part])| {
                         let last = launches.len() as u32;
                         let launch = Launch { after: std::mem::replace(&mut after, vec![last]), ..launch };
-                        let parts = if launch.copies.is_empty() { parts } else { &[] };
+                        // Kernels that are told their extents serve all of them; those of levels have theirs in their code.
+                        let sized = |i: &usize| kernels::grid(graph, &graph.steps[*i]).is_some();
+                        let apart = !launch.copies.is_empty() || steps.iter().any(sized);
+                        let parts = if apart { &[] } else { parts };
                         let parts = parts.iter().map(|p| (*p, compiled[p.0].0.clone())).collect();
                         launches.push(Built { launch, code: (code.0.clone(), code.1), parts, steps: steps.to_vec() });
                     };
