@@ -585,7 +585,7 @@ fn nodes_that_read_only_extents_keep_nothing_in_memory() {
     let variance = b.constant(HostTensor::from_f32(&[WIDTH], &[0.5; WIDTH]));
     let normed = b.node("BatchNormalization", &[&flat, &scale, &shift, &mean, &variance], &[]);
     let y = b.node("Reshape", &[&normed, &shape], &[]);
-    let (half, root, one) = (number(&mut b, 0.5), number(&mut b, 1.4142135), number(&mut b, 1.0));
+    let (half, root, one) = (number(&mut b, 0.5), number(&mut b, std::f32::consts::SQRT_2), number(&mut b, 1.0));
     let shape = b.node("Shape", &[&y], &[]);
     let d = b.node("Div", &[&y, &root], &[]);
     let e = b.node("Erf", &[&d], &[]);
