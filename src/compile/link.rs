@@ -1,4 +1,5 @@
-//! Machine code of several kernels as that of one, which runs their workgroups side by side: those of the first, then those of the next, and so on.
+//! Machine code of several kernels as that of one, which runs their workgroups side by side, those of the first, then those of the next, and so on; or level by level, where those
+//! of a level wait until all of the level before have ended ([`levels`]).
 //!
 //! ```text
 //! number = workgroup id x
@@ -9,7 +10,8 @@
 //!     set = number / workgroups of a set; arguments += set * bytes of a set
 //!     ids = number of the set's workgroup in its grid
 //!     if wave >= waves of the kernel: end
-//!     the kernel's code, as it is
+//!     wait for the level before, if there is one
+//!     the kernel's code, as it is; of several levels, with branches to where a wave counts itself where it ended
 //! ```
 //! A kernel finds its arguments and workgroup ids in the registers in which it would find them in a launch of its own. So code that was compiled once is
 //! launched alone or with others, and what waits for its turn costs no launch. Where the hardware has ids in registers that code cannot write

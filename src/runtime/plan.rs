@@ -13,7 +13,7 @@ pub const PLAN_SECTION: &str = ".barewave.plan";
 /// Name of the ELF section with the weights.
 pub const WEIGHTS_SECTION: &str = ".barewave.weights";
 /// Version of the plan's format.
-pub const PLAN_VERSION: u32 = 7;
+pub const PLAN_VERSION: u32 = 8;
 
 /// A region of device memory that a plan addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -175,7 +175,6 @@ pub struct Linked {
     /// Floating-point operations.
     pub flops: u64,
     /// Of steps one behind the other, which may be several at a time: it waits for all of the level before.
-    #[serde(default)]
     pub level: u32,
 }
 
