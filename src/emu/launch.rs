@@ -93,6 +93,8 @@ impl Launch<'_> {
         let stop = AtomicBool::new(false);
         let first: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
         let instructions = AtomicU64::new(0);
+        // Turns of all threads in which workgroups did anything but to wait.
+        let moves = AtomicU64::new(0);
         let threads = if self.options.single_thread { 1 } else { pool().current_num_threads() as u64 };
         let report = |id: u64, f: Fault| {
             stop.store(true, Ordering::Relaxed);
@@ -110,6 +112,7 @@ impl Launch<'_> {
             }
             let (mut running, mut idle): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
             let mut room = Room::default();
+            let (mut own, mut seen) = (0, 0);
             while !stop.load(Ordering::Relaxed) {
                 while running.len() < room.groups {
                     let made = idle.pop().map_or_else(|| Group::new(self, n), Ok);
@@ -173,7 +176,17 @@ impl Launch<'_> {
                 }
                 let fit = running.first().map_or(1, |group| RESIDENT_BYTES / group.bytes());
                 let most = self.options.resident.unwrap_or(fit).max(1);
-                room.after(work, waiting, before, (running.len(), most));
+                if !waiting {
+                    moves.fetch_add(1, Ordering::Relaxed);
+                    own += 1;
+                }
+                // While others get on, what is waited for may be theirs: workgroups that are begun only to wait are not theirs to run any more.
+                let others = moves.load(Ordering::Relaxed) - own;
+                let elsewhere = waiting && others != std::mem::replace(&mut seen, others);
+                room.after(work, waiting && !elsewhere, before, (running.len(), most));
+                if elsewhere {
+                    std::thread::yield_now();
+                }
             }
             running.iter_mut().chain(&mut idle).for_each(|g| g.release(self));
         };
@@ -376,7 +389,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Each of so many workgroups had a turn, with so much work, and those that still run only waited or did not: so many, of so many that may.
+    /// Each of so many workgroups had a turn, with so much work, and those that still run only waited, as all others do, or did not: so many, of so many that may.
     fn after(&mut self, work: u64, waiting: bool, before: usize, (running, most): (usize, usize)) {
         self.work += work;
         self.waited = if waiting { self.waited + work } else { 0 };
