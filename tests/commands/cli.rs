@@ -138,7 +138,18 @@ fn intermediate_forms() {
     assert!(graph.contains("conv1+relu1"), "{graph}");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("d.hsaco");
-    let out = barewave(&["compile", DIGITS, "--target", "mi300x", "--stats", "--json", "-o", file.to_str().unwrap()]);
+    let out = barewave(&[
+        "compile",
+        DIGITS,
+        "--target",
+        "mi300x",
+        "--stats",
+        "--json",
+        "--levels",
+        "never",
+        "-o",
+        file.to_str().unwrap(),
+    ]);
     let stats: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(stats.as_array().unwrap().len(), 6);
     assert!(stats.as_array().unwrap().iter().all(|k| k["spills"] == 0 && k["instructions"].as_u64().unwrap() > 20));
@@ -239,7 +250,7 @@ fn damaged_code_is_not_loaded() {
     let file = dir.path().join("digits.hsaco");
     let name = file.to_str().unwrap();
     for target in ["gfx942", "gfx1100"] {
-        assert!(barewave(&["compile", DIGITS, "--target", target, "-o", name]).status.success());
+        assert!(barewave(&["compile", DIGITS, "--target", target, "--levels", "never", "-o", name]).status.success());
         // The kernel of the second convolution forgets to wait for its arguments.
         let mut bytes = std::fs::read(&file).unwrap();
         let elf = barewave::codeobj::ElfFile::parse(&bytes).unwrap();
@@ -321,7 +332,7 @@ fn check_says_what_is_wrong_and_what_to_do() {
     // what our compiler makes
     let model = at("digits.hsaco");
     for target in ["gfx803", "gfx908", "gfx90a", "gfx950", "gfx1010", "gfx1102", "gfx1201"] {
-        assert!(barewave(&["compile", DIGITS, "--target", target, "-o", &model]).status.success());
+        assert!(barewave(&["compile", DIGITS, "--target", target, "--levels", "never", "-o", &model]).status.success());
         let out = barewave(&["check", &model]);
         assert!(out.status.success(), "{target}: {}", text(&out.stdout));
         assert!(

@@ -228,7 +228,10 @@ fn with_kernels<R>(
 ) -> Vec<R> {
     let t = Target::parse(target).unwrap();
     let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
-    let program = Compiler::new(t, options).compile_graph(graph).unwrap_or_else(|e| panic!("{what} on {target}: {e}"));
+    let program = Compiler::new(t, options)
+        .without_levels()
+        .compile_graph(graph)
+        .unwrap_or_else(|e| panic!("{what} on {target}: {e}"));
     let (elf, plan) = (program.code().clone(), program.plan());
     let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
     let module = device.load(&elf).unwrap();
