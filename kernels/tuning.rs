@@ -4,7 +4,7 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `levels,never` keeps launches apart, `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa, `f16-sums,allowed` for products of f16 of which those of a round are summed in f16. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `levels,never` keeps launches apart (`levels,always` joins them whatever waits take), `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa, `f16-sums,allowed` for products of f16 of which those of a round are summed in f16. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
@@ -254,7 +254,7 @@ impl Tuning {
         self.levels
     }
 
-    /// Says where launches one behind the other become levels of one: where that is faster, or never.
+    /// Says where launches one behind the other become levels of one.
     pub fn set_levels(&mut self, levels: When) {
         self.levels = levels;
     }

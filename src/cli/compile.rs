@@ -217,7 +217,6 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-/// Reports what becomes of each node.
 /// The steps of a launch that has several, as a comment: those of a level side by side, levels one behind the other.
 fn described(l: &Launch) -> String {
     let level = |steps: &[Linked]| steps.iter().map(|s| &*s.step).collect::<Vec<_>>().join(", ");
@@ -227,6 +226,7 @@ fn described(l: &Launch) -> String {
     format!("; {}: {} {how}\n", l.kernel, levels.join("; then "))
 }
 
+/// Reports what becomes of each node.
 fn check(args: &Args, target: Target) -> Result {
     let model = load(&args.model, args.dtype)?;
     let support = Compiler::new(target, barewave::Options::default()).supports(&model, &one(&args.dims)?)?;

@@ -20,7 +20,8 @@ pub struct Tune {
     /// instructions for it.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     sparse: When,
-    /// Compute launches one behind the other as levels of one: where it is faster, or never, so that each step's kernels are there by themselves.
+    /// Compute launches one behind the other as levels of one: where it is faster, never, so that each step's kernels are there by
+    /// themselves, or wherever they can be, whatever a wait takes.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     levels: When,
     /// Let matrix instructions multiply f32 by 10 bits of its mantissa where that is faster (xf32: gfx942; other targets multiply all of it).

@@ -20,7 +20,7 @@ const MOST_LEVELS: usize = 64;
 #[derive(Clone)]
 pub(super) struct Built {
     pub launch: Launch,
-    /// Its kernels, which of them it is, and what listings call it.
+    /// The kernels of which it runs one, and which.
     pub code: (StepCode, usize),
     /// What of steps' kernels it runs, with these; nothing where it is to stay by itself.
     pub parts: Vec<(Part, StepCode)>,
@@ -77,14 +77,14 @@ impl<'a> Members<'a> {
 }
 
 impl Behind {
-    /// Launches with those joined that may be one.
-    pub fn join(&mut self, target: Target, launches: Vec<Built>) -> Vec<Built> {
+    /// Launches with those joined that may be one: where that is faster, or, `always`, whatever a wait takes.
+    pub fn join(&mut self, target: Target, launches: Vec<Built>, always: bool) -> Vec<Built> {
         let mut runs: Vec<Vec<usize>> = Vec::new();
         let mut members = Members::new(target, 1);
         for (n, next) in launches.iter().enumerate() {
             let before = n.checked_sub(1).map(|n| &launches[n]);
             let follows = next.able(target)
-                && before.is_some_and(|b| b.able(target) && kernels::waits_pay(target, b.waves(target)));
+                && before.is_some_and(|b| b.able(target) && (always || kernels::waits_pay(target, b.waves(target))));
             let fits = follows && runs.last().is_some_and(|r| r.len() < MOST_LEVELS) && members.take(next);
             if !fits {
                 runs.push(Vec::new());

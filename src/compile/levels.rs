@@ -87,14 +87,10 @@ fn v(n: u16) -> Operand {
 
 /// The policy with which an instruction's results go where the whole device sees them.
 pub(super) fn policy_of(target: Target, inst: &Inst) -> i32 {
-    let (info, target) = (target.op(inst.op), target.info());
-    let flags = info.filter(|i| i.pipe == Pipe::Vmem).map(|i| i.flags);
-    let has = |f: Flags| flags.is_some_and(|flags| flags.has(f));
-    (match () {
-        () if has(Flags::ATOMIC) => target.device_atomic,
-        () if has(Flags::STORE) => target.device_store,
-        () => 0,
-    }) as i32
+    let Some(info) = target.op(inst.op).filter(|i| i.pipe == Pipe::Vmem) else { return 0 };
+    let (atomic, store) = (target.info().device_atomic, target.info().device_store);
+    let policy = if info.flags.has(Flags::ATOMIC) { atomic } else { store * u32::from(info.flags.has(Flags::STORE)) };
+    policy as i32
 }
 
 impl Text {

@@ -236,7 +236,8 @@ impl Compiler {
         );
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let mut behind = Behind::default();
-        let joins = self.joins && self.options.tuning.levels() != kernels::When::Never;
+        let when = self.options.tuning.levels();
+        let joins = self.joins && when != kernels::When::Never;
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
             let graph: &FusedGraph = graph;
             let mut launches: Vec<Built> = Vec::new();
@@ -362,7 +363,8 @@ impl Compiler {
                 }
             }
             let in_place = in_place::find(graph, &launches);
-            let launches = if joins { behind.join(self.target, launches) } else { launches };
+            let launches =
+                if joins { behind.join(self.target, launches, when == kernels::When::Always) } else { launches };
             let kernels = stats(&launches);
             Plan {
                 version: PLAN_VERSION,

@@ -197,7 +197,7 @@ impl Constants<'_, '_> {
             };
             let node = &self.resolved.nodes[*i as usize];
             let one = node.outputs.iter().flatten().count() == 1;
-            if one && FREE.binary_search(&node.node.op.as_str()).is_err() && self.is_worth_it(v) {
+            if one && !FREE.contains(&node.node.op.as_str()) && self.is_worth_it(v) {
                 worth.insert(v);
             } else {
                 open.extend(node.inputs.iter().flatten());

@@ -76,15 +76,20 @@ const SMALL: usize = 4096;
 impl AnyShape {
     /// A model for a device, keeping what was compiled for at most `most` combinations of shapes (at least one).
     pub fn new(device: Arc<dyn Device>, compiler: Compiler, model: Arc<Model>, most: usize) -> AnyShape {
+        let settled = match compiler.settle(&model) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(settled) => Some(Arc::new(settled)),
+        };
+        AnyShape::as_it_is(device, compiler, settled.unwrap_or(model), most)
+    }
+
+    /// A model of which nothing is computed beforehand: a part of another, made anew in each run, whose constants may be what an earlier part gave.
+    pub(super) fn as_it_is(device: Arc<dyn Device>, compiler: Compiler, model: Arc<Model>, most: usize) -> AnyShape {
         let held = model.graph.initializers.values().filter_map(|t| match t.identity() {
             Identity::At(p, _) => Some(p.addr()),
             _ => None,
         });
         let (held, most) = (held.collect(), most.max(1));
-        let model = match compiler.settle(&model) {
-            Cow::Borrowed(_) => model,
-            Cow::Owned(settled) => Arc::new(settled),
-        };
         AnyShape {
             compiler,
             model,

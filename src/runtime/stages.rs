@@ -55,7 +55,7 @@ impl<'a> Stages<'a> {
 impl AnyShape {
     /// A model for a part of this one.
     fn stage(&self, model: Model, most: usize) -> AnyShape {
-        let mut stage = AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+        let mut stage = AnyShape::as_it_is(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
         stage.timed = self.timed;
         stage.observer = self.observer.clone();
         stage
