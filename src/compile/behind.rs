@@ -60,24 +60,24 @@ pub(super) struct Behind {
 }
 
 impl<'a> Members<'a> {
-    /// Takes a launch's kernels, if that pays.
-    fn take(&mut self, b: &'a Built) -> bool {
+    /// Takes a launch's kernels, if that pays, or, `always`, if it can be.
+    fn take(&mut self, b: &'a Built, always: bool) -> bool {
         let before = self.list.len();
-        let pays = b.parts.iter().all(|(part, code)| {
+        let taken = b.parts.iter().all(|(part, code)| {
             let member = self.member(&code[part.1], *part);
-            let pays = self.pays(&member);
+            let takes = if always { self.fits(&member) } else { self.pays(&member) };
             self.list.push(member);
-            pays
+            takes
         });
-        if !pays {
+        if !taken {
             self.list.truncate(before);
         }
-        pays
+        taken
     }
 }
 
 impl Behind {
-    /// Launches with those joined that may be one: where that is faster, or, `always`, whatever a wait takes.
+    /// Launches with those joined that may be one: where that is faster, or, `always`, whatever waits take and however many have to take turns.
     pub fn join(&mut self, target: Target, launches: Vec<Built>, always: bool) -> Vec<Built> {
         let mut runs: Vec<Vec<usize>> = Vec::new();
         let mut members = Members::new(target, 1);
@@ -85,7 +85,7 @@ impl Behind {
             let before = n.checked_sub(1).map(|n| &launches[n]);
             let follows = next.able(target)
                 && before.is_some_and(|b| b.able(target) && (always || kernels::waits_pay(target, b.waves(target))));
-            let fits = follows && runs.last().is_some_and(|r| r.len() < MOST_LEVELS) && members.take(next);
+            let fits = follows && runs.last().is_some_and(|r| r.len() < MOST_LEVELS) && members.take(next, always);
             if !fits {
                 runs.push(Vec::new());
                 members = Members::new(target, 1);

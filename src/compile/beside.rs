@@ -215,8 +215,8 @@ impl<'a> Members<'a> {
         Member { code, group: (group, n), sets, workgroups: of_set * u64::from(sets), at_once }
     }
 
-    /// One more is worth it: a launch is saved, and all have as many workgroups at once as before, or as they have.
-    pub fn pays(&self, next: &Member) -> bool {
+    /// One more can be launched with them.
+    pub fn fits(&self, next: &Member) -> bool {
         let all = || self.list.iter().chain([next]);
         let bytes: usize = all().map(|m| (m.code.kernarg_bytes as usize + 8 * self.more) * m.sets as usize).sum();
         let first = |(n, m): (usize, &Member)| {
@@ -224,14 +224,19 @@ impl<'a> Members<'a> {
             if known { 0 } else { m.code.code.len() + PROLOGUE }
         };
         let code: usize = all().enumerate().map(first).sum();
-        if bytes > MOST_BYTES || code > MOST_CODE {
-            return false;
-        }
+        bytes <= MOST_BYTES && code <= MOST_CODE
+    }
+
+    /// One more is worth it: a launch is saved, and all have as many workgroups at once as before, or as they have.
+    pub fn pays(&self, next: &Member) -> bool {
+        let all = || self.list.iter().chain([next]);
         let resources = most_of(all().map(|m| m.code.resources(self.target)));
         let together = resources.map_or(0, |r| u64::from(self.target.occupancy(&r).workgroups));
         let device = together * self.target.info().cus as u64;
         let total: u64 = all().map(|m| m.workgroups).sum();
-        total <= MOST_ROUNDS * device && all().all(|m| m.at_once <= together || m.workgroups <= device)
+        self.fits(next)
+            && total <= MOST_ROUNDS * device
+            && all().all(|m| m.at_once <= together || m.workgroups <= device)
     }
 }
 

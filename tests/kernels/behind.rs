@@ -5,6 +5,7 @@ use crate::support::device::TARGETS;
 use crate::support::drawn;
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
+use barewave::kernels::{Tuning, When};
 use barewave::onnx::Dim;
 use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::{DType, HostTensor, compare};
@@ -168,4 +169,28 @@ fn open_extents_have_levels() {
         let (launches, levels) = counted(compiled);
         assert!(launches < levels, "{what}: {launches} launches of {levels} levels");
     });
+}
+
+#[test]
+fn launches_join_never_where_waits_are_worth_it_or_always() {
+    // So many waves count that a launch takes less than a wait for them.
+    let mut b = Builder::new(17, 940);
+    let x = given(&mut b, DType::F32, &[8192, 64]);
+    let y = b.node("Softmax", &[&x], &[("axis", int(-1))]);
+    let y = b.node("ReduceSum", &[&y], &[("keepdims", int(1))]);
+    let y = b.node("Sub", &[&x, &y], &[]);
+    let y = b.node("Softmax", &[&y], &[("axis", int(0))]);
+    b.output(&y);
+    let fused = fuse(&b.model, &Options::default()).unwrap();
+    let launches = |when| {
+        let mut tuning = Tuning::default();
+        tuning.set_levels(when);
+        let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
+        Compiler::new(Target::GFX906, options).compile_graph(&fused).unwrap().plan().launches.len()
+    };
+    let [never, faster, always] = [When::Never, When::Faster, When::Always].map(launches);
+    assert!(
+        never >= faster && faster > always,
+        "{never} apart, {faster} where it is faster, {always} wherever it can be"
+    );
 }
