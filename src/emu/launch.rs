@@ -34,7 +34,8 @@ pub struct LaunchStats {
     pub workgroups: u64,
     /// Waves run.
     pub waves: u64,
-    /// Instructions executed, summed over waves.
+    /// Instructions executed, summed over waves, without the rounds of loops in which waves wait and find nothing: how many
+    /// those are, the threads of the host decide.
     pub instructions: u64,
 }
 
@@ -157,7 +158,7 @@ impl Launch<'_> {
                     work += group.count - count + TURN;
                     waiting &= group.waits && !done;
                     if done {
-                        instructions.fetch_add(group.count, Ordering::Relaxed);
+                        instructions.fetch_add(group.counted(), Ordering::Relaxed);
                         idle.push(running.remove(i));
                     } else {
                         i += 1;
@@ -230,7 +231,7 @@ impl Launch<'_> {
                 }
                 stats.workgroups += 1;
                 stats.waves += u64::from(self.waves_per_group());
-                stats.instructions += group.count;
+                stats.instructions += group.counted();
             }
             Ok(())
         };
@@ -258,7 +259,7 @@ impl Launch<'_> {
         w.s = [POISON; SCALARS];
         w.index = index;
         w.workgroup = workgroup;
-        w.count = 0;
+        (w.count, w.in_vain) = (0, 0);
         (w.passed, w.waits_for, w.joined, w.gws_phase, w.vskip) = (0, None, None, None, false);
         w.gpr_idx = (0, 0);
         w.fault = None;
@@ -471,6 +472,11 @@ impl Group {
         if self.scratch != 0 {
             l.memory.free_now(self.scratch);
         }
+    }
+
+    /// What its waves have executed, but for rounds in which they waited in vain.
+    fn counted(&self) -> u64 {
+        self.count - self.waves.iter().map(|w| w.in_vain).sum::<u64>()
     }
 
     /// Host memory of its registers and LDS.

@@ -109,6 +109,7 @@ impl Program {
                 p.ops[i].imm = target.map_or(flow::NOWHERE, |t| t as i64);
                 if target.is_some_and(|t| t <= i && spin::leaves(m.target, lanes, &p.code.raws[t..=i]).is_some()) {
                     p.ops[i].access.flags |= WAITS;
+                    p.ops[i].dst2 = target.map_or(0, |t| i - t + 1) as u32;
                 }
             }
         }

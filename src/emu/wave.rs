@@ -197,6 +197,8 @@ pub struct Wave {
     pub gpr_idx: (u32, u32),
     /// Instructions executed.
     pub count: u64,
+    /// Those of them in rounds of loops that wait in which it found nothing.
+    pub in_vain: u64,
     /// Workgroup barriers passed.
     pub passed: u64,
     /// The named barrier that the wave waits for, if it waits for one (else for the workgroup's).
@@ -336,6 +338,7 @@ impl Wave {
             cu: 0,
             gpr_idx: (0, 0),
             count: 0,
+            in_vain: 0,
             passed: 0,
             waits_for: None,
             joined: None,

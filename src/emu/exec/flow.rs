@@ -24,7 +24,11 @@ pub fn branch(w: &mut Wave, op: &UOp, taken: bool) -> Ctl {
         return w.fail(FaultKind::BadJump(target), None);
     }
     w.ip = op.imm as usize;
-    if op.access.flags & WAITS != 0 { Ctl::Spin } else { Ctl::Jump }
+    if op.access.flags & WAITS == 0 {
+        return Ctl::Jump;
+    }
+    w.in_vain += u64::from(op.dst2);
+    Ctl::Spin
 }
 
 /// Device address of the instruction after `op`.
