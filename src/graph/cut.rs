@@ -2,7 +2,8 @@
 //! which branch an If takes, how often a Loop goes round.
 //!
 //! The first part computes that value, with everything on the way to it; the rest takes over what the first part has computed,
-//! the value itself as a constant. So only what decides is read back, and nothing is computed twice.
+//! the value itself as a constant. So only what decides is read back, and nothing is computed twice. Values that do not
+//! depend on one another's decisions (what is found of each of many classes, say) are computed by the same first part.
 //!
 //! A node that works on what is in strings is cut out too: the first part computes its inputs, the host computes it, and its
 //! outputs are inputs of the rest, which so does not depend on them. So is a Loop of which only its body tells how often it
@@ -13,7 +14,7 @@ use super::error::Reason;
 use super::infer::Inference;
 use super::{Error, Options, clusters, fix, lower, ops, resolve, shapes};
 use crate::onnx::{Attribute, Dim, Graph, Model, Node, ValueInfo};
-use crate::tensor::HostTensor;
+use crate::tensor::{DType, HostTensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model whose first part has to be run before the rest is compiled.
@@ -23,6 +24,8 @@ pub struct Cut {
     pub first: Model,
     rest: Model,
     between: Option<Between>,
+    /// Values that have to be known.
+    decisive: Vec<String>,
 }
 
 /// A node between two parts: of the host's, or a Loop.
@@ -66,10 +69,9 @@ impl Between {
 }
 
 impl Cut {
-    /// The name of the value that the parts are cut at.
-    pub fn at(&self) -> &str {
-        let value = || self.first.graph.outputs.first().map(|o| &o.name);
-        self.between.as_ref().map_or_else(value, |b| b.node.outputs.first()).map_or("", |name| name)
+    /// The names of the values that the parts are cut at.
+    pub fn at(&self) -> &[String] {
+        self.between.as_ref().map_or(&self.decisive, |b| &b.node.outputs)
     }
 
     /// The node between the parts, if they are cut at one: then the second part is the same whatever the first one gives.
@@ -79,8 +81,7 @@ impl Cut {
 
     /// The second part, for what the first part gave and the node between them, and its inputs that come from there.
     pub fn rest(mut self, mut made: BTreeMap<String, HostTensor>) -> (Model, BTreeMap<String, HostTensor>) {
-        if self.between.is_none() {
-            let value = self.at().to_string();
+        for value in std::mem::take(&mut self.decisive) {
             self.rest.graph.initializers.extend(made.remove(&value).map(|t| (value, t)));
         }
         let needed = names_read(&self.rest.graph);
@@ -103,7 +104,7 @@ fn names_read(graph: &Graph) -> BTreeSet<String> {
     names.into_iter().chain(graph.outputs.iter().map(|o| o.name.as_str())).map(str::to_string).collect()
 }
 
-/// The cut at the first value that has to be known and is not, or at the first node of the host's, or a Loop that is not
+/// The cut at the first value that has to be known and is not, and at others that can be known without it, or at the first node of the host's, or a Loop that is not
 /// decided before it runs; `None` when there is none, or it is inside of a Scan.
 pub fn cut(model: &Model, options: &Options) -> Result<Option<Cut>, Error> {
     let mut resolved = resolve::resolve(model)?;
@@ -130,13 +131,30 @@ pub fn cut(model: &Model, options: &Options) -> Result<Option<Cut>, Error> {
             }
             ("Loop", _) if inside => Ok(cut_out(model, node.node)),
             (_, None) if !inside => Ok(cut_out(model, node.node)),
-            (_, Some((node, input))) if !inside => {
-                let Some(Some(value)) = resolved.nodes[node as usize].inputs.get(input) else { return Ok(None) };
-                Ok(cut_at(model, resolved.names[value.index()]))
+            (_, Some(first)) if !inside => {
+                let others = undecided_nodes(&resolved, &shapes.list);
+                if others.iter().any(|(node, input)| fix(&mut resolved, options, *node, *input)) {
+                    continue;
+                }
+                let value =
+                    |(node, input): (u32, usize)| resolved.nodes[node as usize].inputs.get(input).copied().flatten();
+                let values: Vec<&str> =
+                    [first].into_iter().chain(others).filter_map(value).map(|v| resolved.names[v.index()]).collect();
+                Ok(cut_at(model, &values))
             }
             _ => Ok(None),
         };
     }
+}
+
+/// All nodes that need to know an input which no other such node decides, and the number of the input.
+fn undecided_nodes(resolved: &resolve::Resolved<'_>, shapes: &[(DType, Vec<usize>)]) -> Vec<(u32, usize)> {
+    let inference = Inference::lenient(resolved, shapes);
+    let own = |node: u32| match inference.refused(node)? {
+        Reason::Within { .. } => None,
+        reason => reason.undecided(node),
+    };
+    resolved.top().filter_map(own).collect()
 }
 
 /// The model with the branch that an If takes in its place.
@@ -175,10 +193,17 @@ fn reads_inside<'n>(attribute: &'n Attribute, out: &mut BTreeSet<&'n str>) {
     }
 }
 
-/// Cuts a model behind a value that some node computes.
-fn cut_at(model: &Model, value: &str) -> Option<Cut> {
-    let made = model.graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == value));
-    made.then(|| parts(model, &[value], None))
+/// Cuts a model behind those of some values that nodes compute.
+fn cut_at(model: &Model, values: &[&str]) -> Option<Cut> {
+    let made: BTreeSet<&str> = model.graph.nodes.iter().flat_map(|n| &n.outputs).map(String::as_str).collect();
+    let mut decisive: Vec<&str> = Vec::new();
+    for value in values {
+        if made.contains(value) && !decisive.contains(value) {
+            decisive.push(value);
+        }
+    }
+    let cut = (!decisive.is_empty()).then(|| parts(model, &decisive, None))?;
+    Some(Cut { decisive: decisive.into_iter().map(str::to_string).collect(), ..cut })
 }
 
 /// Cuts a node out of a model.
@@ -264,5 +289,5 @@ fn parts(model: &Model, values: &[&str], between: Option<usize>) -> Cut {
     let behind = part(&late, &rest, graph.outputs.clone());
     let whole =
         |graph| Model { graph, opsets: model.opsets.clone(), metadata: model.metadata.clone(), ..Model::default() };
-    Cut { first: whole(before), rest: whole(behind), between: None }
+    Cut { first: whole(before), rest: whole(behind), between: None, decisive: Vec::new() }
 }

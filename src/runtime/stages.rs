@@ -32,8 +32,8 @@ pub struct Stages<'a> {
 
 /// The parts of a model that is cut at one place, kept for the next run.
 pub(super) struct Kept {
-    /// The value that the model is cut at.
-    at: String,
+    /// The values that the model is cut at.
+    at: Vec<String>,
     first: AnyShape,
     /// Of a Loop between the parts.
     body: Option<AnyShape>,
@@ -81,7 +81,7 @@ impl AnyShape {
             Some(kept) if kept.at == cut.at() => kept,
             _ => {
                 let first = self.stage(cut.first.clone(), self.most);
-                Box::new(Kept { at: cut.at().to_string(), first, body: None, rest: None })
+                Box::new(Kept { at: cut.at().to_vec(), first, body: None, rest: None })
             }
         };
         let (outputs, mut report) = kept.first.run_stage(&pick(&cut.first, &BTreeMap::new())?)?;

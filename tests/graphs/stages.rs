@@ -4,8 +4,9 @@ use crate::support::build::{Builder, int};
 use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
 use barewave::runtime::{AnyShape, EmulatedDevice};
 use barewave::tensor::{DType, HostTensor};
-use barewave::{Compiler, compile};
+use barewave::{Compiler, compile, graph};
 use barewave_isa::Target;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn stages(model: &Model, target: Target) -> AnyShape {
@@ -27,7 +28,7 @@ fn staged(model: &Model, inputs: &[HostTensor]) -> Vec<Vec<f64>> {
 }
 
 /// The nodes that were added since there were `from`, as a graph.
-fn graph(b: &mut Builder, from: usize, inputs: &[(&str, DType)], outputs: &[&str]) -> Attribute {
+fn subgraph(b: &mut Builder, from: usize, inputs: &[(&str, DType)], outputs: &[&str]) -> Attribute {
     let info = |name: &str, dtype| ValueInfo { name: name.into(), dtype, shape: None };
     Attribute::Graph(Box::new(Graph {
         nodes: b.model.graph.nodes.split_off(from),
@@ -58,7 +59,7 @@ fn a_loop_goes_on_until_what_it_computes_says_otherwise() {
     let go = b.node("Less", &[&sum, &limit], &[]);
     let kept = b.node("Add", &[&double, &x], &[]);
     let parameters = [("round", DType::I64), ("go", DType::Bool), ("state", DType::F32)];
-    let body = graph(&mut b, from, &parameters, &[&go, &double, &kept]);
+    let body = subgraph(&mut b, from, &parameters, &[&go, &double, &kept]);
     let y = b.node_n("Loop", &["", "", &r], &[("body", body)], 2);
     let last = b.node("Neg", &[&y[0]], &[]);
     [&last, &y[1]].iter().for_each(|o| b.output(o));
@@ -85,7 +86,7 @@ fn what_a_loop_carries_may_grow() {
     let sum = b.node("ReduceSum", &[&longer], &[("keepdims", int(0))]);
     let go = b.node("Less", &[&sum, &limit], &[]);
     let parameters = [("round", DType::I64), ("go", DType::Bool), ("state", DType::F32)];
-    let body = graph(&mut b, from, &parameters, &[&go, &longer]);
+    let body = subgraph(&mut b, from, &parameters, &[&go, &longer]);
     let y = b.node("Loop", &["", "", &x], &[("body", body)]);
     b.output(&y);
     open(&mut b);
@@ -103,9 +104,9 @@ fn an_if_may_hold_what_only_a_run_tells() {
     let places = b.node("NonZero", &[&x], &[]);
     let turned = b.node("Transpose", &[&places], &[]);
     let found = b.node("GatherND", &[&x, &turned], &[]);
-    let then = graph(&mut b, from, &[], &[&found]);
+    let then = subgraph(&mut b, from, &[], &[&found]);
     let doubled = b.node("Mul", &[&x, &two], &[]);
-    let other = graph(&mut b, from, &[], &[&doubled]);
+    let other = subgraph(&mut b, from, &[], &[&doubled]);
     let taken = b.node("If", &[&positive], &[("then_branch", then), ("else_branch", other)]);
     let y = b.node("Add", &[&taken, &two], &[]);
     b.output(&y);
@@ -150,4 +151,41 @@ fn what_waits_for_a_run_counts_as_compiling() {
         assert_eq!(support.is_complete(), complete, "{support}");
         assert!(support.to_string().contains("when the model runs"), "{support}");
     }
+}
+
+#[test]
+fn what_is_found_of_each_class_is_found_at_once() {
+    // What is above 0, 0.1, 0.2, and then what of each is above twice as much.
+    let mut b = Builder::new(17, 3);
+    let x = b.input(&[90]);
+    let mut want = Vec::new();
+    for class in 0..3 {
+        let mut found = x.clone();
+        for times in [1.0, 2.0] {
+            let least = scalar(&mut b, class as f32 * 0.1 * times);
+            let above = b.node("Greater", &[&found, &least], &[]);
+            let places = b.node("NonZero", &[&above], &[]);
+            let turned = b.node("Transpose", &[&places], &[]);
+            found = b.node("GatherND", &[&found, &turned], &[]);
+        }
+        b.output(&found);
+        let least = f64::from(class as f32 * 0.1 * 2.0);
+        want.push(b.inputs[0].to_f64().into_iter().filter(|v| *v > least).collect::<Vec<_>>());
+    }
+    assert_eq!(staged(&b.model, &b.inputs), want);
+    // Three are known first, three behind them, and then all is.
+    let (mut model, mut parts) = (b.model.clone(), 0);
+    let mut made = BTreeMap::from([(x.clone(), b.inputs[0].clone())]);
+    while let Some(cut) = graph::cut(&model, &graph::Options::default()).unwrap() {
+        assert_eq!(cut.at().len(), 3);
+        let mut first = stages(&cut.first, Target::GFX942);
+        let inputs: Vec<HostTensor> = first.inputs().map(|i| made[&i.name].clone()).collect();
+        let outputs = first.run(&inputs).unwrap().0;
+        made.extend(cut.first.graph.outputs.iter().map(|o| o.name.clone()).zip(outputs));
+        let rest = cut.rest(made);
+        (model, made) = (rest.0, rest.1);
+        made.insert(x.clone(), b.inputs[0].clone());
+        parts += 1;
+    }
+    assert_eq!(parts, 2);
 }
