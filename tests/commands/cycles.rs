@@ -151,6 +151,18 @@ fn bench_model_tells_runs_behind_each_other_and_what_is_not_for_a_compiled_model
     // Each launch reads what the one before it wrote.
     let dram = |i: usize| run["launches"][i]["modelled"]["traffic"]["dram"].as_f64().unwrap();
     assert!(dram(1) == 0.0 && dram(0) > 0.0, "{run:#}");
+    // Half as many bytes of weights.
+    let all = ["bench", "model", digits, "--target", "gfx1100", "--levels", "never", "--json"];
+    let half = json(&[&all[..], &["--dtype", "f16"]].concat());
+    let moved = |run: &Value| {
+        run["launches"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|l| l["modelled"]["traffic"]["dram"].as_f64().unwrap())
+            .sum::<f64>()
+    };
+    assert!(moved(&half) < 0.75 * moved(&run), "{half:#}");
     let dir = tempfile::tempdir().unwrap();
     let compiled = dir.path().join("digits.hsaco");
     let compiled = compiled.to_str().unwrap();
@@ -158,6 +170,7 @@ fn bench_model_tells_runs_behind_each_other_and_what_is_not_for_a_compiled_model
     works(&["bench", "model", compiled, "--target", "gfx1100"]);
     fails(&["bench", "model", compiled, "--target", "gfx906"], 2, &["was compiled for gfx1100"]);
     fails(&["bench", "model", compiled, "--dim", "N=4"], 2, &["for ONNX files"]);
+    fails(&["bench", "model", compiled, "--dtype", "f16"], 2, &["for ONNX files"]);
     fails(&["bench", "model", digits, "--target", "gfx1100", "--measured", "t.csv"], 2, &["bench gemm"]);
     let beside = ["bench", "model", digits, "--target", "gfx1100", "--against", compiled];
     assert!(works(&beside).ends_with("our time over its time: 1.00\n"));

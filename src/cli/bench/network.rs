@@ -1,6 +1,7 @@
 //! A whole model, launch by launch.
 
 use super::kernels::{Total, align, failures, json_of, print_choice, total};
+use crate::compile::{Precision, load};
 use crate::cycles::{self, Launched};
 use crate::tune::Tune;
 use crate::{Failure, Result};
@@ -36,6 +37,9 @@ pub struct Args {
     /// Refused, with what to use instead.
     #[arg(long, value_name = "CSV", hide = true)]
     measured: Option<PathBuf>,
+    /// Compute 32-bit floats of an ONNX file in this type, weights included; inputs and outputs stay what they are.
+    #[arg(long, value_enum)]
+    dtype: Option<Precision>,
     #[command(flatten)]
     tune: Tune,
     /// With outputs in the memory of inputs where they may lie there, as caches do while a model is served: launches that would copy them are left out.
@@ -65,7 +69,7 @@ fn compiled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -
         return Ok((compiled, Considered::new()));
     }
     let target = target.ok_or_else(|| Failure::usage("an ONNX file needs --target"))?;
-    let model = barewave::Model::load(path)?;
+    let model = load(path, args.dtype)?;
     let (tuning, shapes) = (args.tune.read()?, crate::compile::one(dims)?);
     let compiler = Compiler::new(target, barewave::Options { tuning: tuning.clone(), ..barewave::Options::default() });
     let compiled = compiler.compile(&model, &shapes)?;
@@ -143,9 +147,9 @@ pub fn run(args: &Args) -> Result {
     }
     let target = args.target.as_deref().map(Target::parse).transpose().map_err(Failure::usage)?;
     let is_compiled = barewave::mapped::read_file(&args.model).is_ok_and(|b| b.starts_with(b"\x7fELF"));
-    if is_compiled && (args.tune.given() || !args.dims.is_empty() || args.shapes.is_some()) {
+    if is_compiled && (args.tune.given() || args.dtype.is_some() || !args.dims.is_empty() || args.shapes.is_some()) {
         return Err(Failure::usage(
-            "--tune, --dim and --shapes are for ONNX files: a compiled model's tiles and shapes are chosen",
+            "--tune, --dtype, --dim and --shapes are for ONNX files: a compiled model's tiles, types and shapes are chosen",
         ));
     }
     let sets = args.shapes.as_deref().map_or_else(|| Ok(vec![Vec::new()]), dims_of)?;
