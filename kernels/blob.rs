@@ -132,6 +132,10 @@ impl Blob {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// True for weights that lie as the model has them.
+    pub fn is_copied(&self) -> bool {
+        self.is_packed() && matches!(self, Blob::Weights(Packing { along_k: true, .. }))
+    }
     /// True for weights that are only moved: no zeros come between them.
     pub fn is_packed(&self) -> bool {
         match self {

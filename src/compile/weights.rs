@@ -4,7 +4,7 @@
 use super::cache::StepCode;
 use crate::codeobj::MakeBytes;
 use crate::kernels::Blob;
-use crate::mapped::{self, zeroed};
+use crate::mapped::{self, Room, zeroed};
 use crate::tensor::{HostTensor, fill};
 use bytes::Bytes;
 use rayon::prelude::*;
@@ -54,32 +54,44 @@ impl Source {
     }
 
     fn fill(&self, out: &mut [u8]) {
-        let read = match self {
-            Source::Tensor(t) => {
-                t.copy_to(out);
-                Some(t)
-            }
+        match self {
+            Source::Tensor(t) => t.copy_to(out),
             Source::Blob(b) => {
-                b.get().fill(b.operand.as_ref().map(|p| (&p.tensor, p.offset)), out);
-                b.operand.as_ref().map(|p| &p.tensor)
+                if let Some(bytes) = self.ready() {
+                    return mapped::copy(bytes, out);
+                }
+                let own = b.operand.as_ref().filter(|p| p.tensor.ready().is_none());
+                let own = own.map(|p| p.tensor.brought(&mut Room::default()));
+                let operand = b.operand.as_ref().map(|p| (own.as_ref().unwrap_or(&p.tensor), p.offset));
+                b.get().fill(operand, out);
+                operand.and_then(|o| o.0.ready()).into_iter().for_each(|bytes| mapped::release(bytes));
             }
-        };
-        read.and_then(HostTensor::ready).into_iter().for_each(|bytes| mapped::release(bytes));
+        }
     }
 
-    /// Writes the bytes some at a time, as much as stays in the cache, through `buffer`.
-    fn write_to(&self, buffer: &mut Vec<u8>, to: &mut dyn Write) -> std::io::Result<()> {
-        const SOME: usize = 512 << 10;
-        let Source::Blob(b) = self else {
-            buffer.resize(buffer.len().max(self.len()), 0);
-            self.fill(&mut buffer[..self.len()]);
-            return to.write_all(&buffer[..self.len()]);
+    /// Writes the bytes some at a time, as much as stays in the cache, through `buffer`. What they are made of is read in `room`.
+    fn write_to(&self, room: &mut Room, buffer: &mut Vec<u8>, to: &mut dyn Write) -> std::io::Result<()> {
+        let operand = match self {
+            Source::Tensor(t) => return to.write_all(t.brought(room).bytes()),
+            Source::Blob(b) => b.operand.as_ref(),
         };
-        let operand = b.operand.as_ref();
-        operand.and_then(|p| p.tensor.ready()).into_iter().for_each(|bytes| mapped::bring(bytes));
-        b.get().pieces(operand.map(|p| (&p.tensor, p.offset)), SOME, buffer, |piece| to.write_all(piece))?;
-        operand.and_then(|p| p.tensor.ready()).into_iter().for_each(|bytes| mapped::release(bytes));
+        let mapped = operand.and_then(|p| p.tensor.ready()).filter(|bytes| bytes.len() > READ);
+        mapped.into_iter().for_each(|bytes| mapped::bring(bytes));
+        let brought = operand.filter(|_| mapped.is_none()).map(|p| p.tensor.brought(room));
+        let operand = operand.map(|p| (brought.as_ref().unwrap_or(&p.tensor), p.offset));
+        if let Source::Blob(b) = self {
+            b.get().pieces(operand, SOME, buffer, |piece| to.write_all(piece))?;
+        }
+        mapped.into_iter().for_each(|bytes| mapped::release(bytes));
         Ok(())
+    }
+
+    /// Bytes of the tensor that it is made of.
+    fn read(&self) -> usize {
+        match self {
+            Source::Tensor(t) => t.byte_len(),
+            Source::Blob(b) => b.operand.as_ref().map_or(0, |p| p.tensor.byte_len()),
+        }
     }
 
     /// The element that all of it is.
@@ -101,6 +113,10 @@ impl Source {
             Source::Tensor(t) => t.ready().map(|b| &b[..]),
             Source::Blob(b) => match b.get() {
                 Blob::Data(d) => Some(d),
+                blob if blob.is_copied() => {
+                    let Packed { tensor, offset } = b.operand.as_ref()?;
+                    tensor.ready()?.get(offset * tensor.dtype().size()..)?.get(..blob.len())
+                }
                 Blob::Weights(_) | Blob::Transformed(_) => None,
             },
         }
@@ -193,6 +209,12 @@ impl Weights {
     }
 }
 
+/// Bytes that are made and written together: they stay in the cache.
+const SOME: usize = 512 << 10;
+
+/// A tensor of more bytes is not worth memory that it is read into as a whole.
+const READ: usize = 32 << 20;
+
 /// Constants of so many bytes are worth no copy; shorter ones are made together.
 const PIECE: usize = 32 << 20;
 
@@ -226,16 +248,15 @@ impl MakeBytes for Weights {
             return to.write_all(made);
         }
         let mut at = 0;
-        let mut buffer = Vec::new();
+        let read = self.0.sources.iter().filter(|(_, s)| s.ready().is_none() && s.repeated().is_none());
+        let most = read.map(|(_, s)| s.read()).filter(|n| *n <= READ).max();
+        let (mut room, mut buffer) = (Room::of(most.unwrap_or(0)), Vec::new());
         for (from, source) in &self.0.sources {
             repeat(to, &[0], from - at)?;
             match (source.ready(), source.repeated()) {
-                (Some(bytes), _) => {
-                    to.write_all(bytes)?;
-                    mapped::release(bytes);
-                }
+                (Some(bytes), _) => mapped::pieces(bytes, SOME, &mut buffer, |piece| to.write_all(piece))?,
                 (None, Some(element)) => repeat(to, element, source.len())?,
-                (None, None) => source.write_to(&mut buffer, to)?,
+                (None, None) => source.write_to(&mut room, &mut buffer, to)?,
             }
             at = from + source.len();
         }

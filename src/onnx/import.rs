@@ -139,8 +139,9 @@ fn import_graph(g: GraphProto, external: &mut External) -> Result<Graph, Located
 /// Gives tensors of equal bytes the same ones, so that whoever tells them apart by where they lie takes them for one. They are
 /// read where some places in them agree.
 fn share_equal(tensors: &mut BTreeMap<String, HostTensor>) {
-    const PLACES: usize = 16;
-    const PLACE: usize = 64;
+    // Each brings pages of the file.
+    const PLACES: usize = 4;
+    const PLACE: usize = 256;
     let mut known: FxHashMap<(usize, u128), Vec<Bytes>> = FxHashMap::default();
     for t in tensors.values_mut() {
         let Some(bytes) = t.ready().filter(|b| b.len() > PLACES * PLACE && t.dtype() != DType::Str).cloned() else {

@@ -3,13 +3,15 @@
 //! The bytes are reference counted and may lie inside a memory-mapped model file, so cloning a tensor or importing
 //! weights copies nothing. They are not necessarily aligned: read elements with [`HostTensor::to_f32`] and its
 //! siblings or through [`HostTensor::bytes`]. A tensor of one element over and over ([`HostTensor::filled`]) has no bytes
-//! until somebody asks for them, nor has one of others side by side ([`HostTensor::joined`]).
+//! until somebody asks for them, nor has one of others side by side ([`HostTensor::joined`]), or one with factors in it.
 
+use super::scaled::Scaled;
 use super::small::{SmallFloat, decode_exponent, encode_exponent};
 use super::{DType, Problem, Words};
-use crate::mapped::zeroed;
+use crate::mapped::{self, Room, zeroed};
 use bytes::Bytes;
 use half::{bf16, f16};
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::xxh3_128;
@@ -31,6 +33,8 @@ enum Data {
     Fill(Element, OnceLock<Bytes>),
     /// Others side by side.
     Joined(Arc<Joined>),
+    /// Another one with factors in it.
+    Scaled(Arc<Scaled>),
 }
 
 /// Each row is the rows of the parts one after the other.
@@ -54,8 +58,8 @@ pub enum Identity {
     Fill(Element, usize),
     /// A hash of the bytes, of which there are so many.
     Content(u128, usize),
-    /// A hash of what tells the parts of a joined tensor from others, of so many bytes.
-    Joined(u128, usize),
+    /// A hash of what a tensor that is not in memory is made of, of so many bytes.
+    Made(u128, usize),
 }
 
 /// The number of elements of `shape`, or `None` if it does not fit in memory.
@@ -247,12 +251,16 @@ impl HostTensor {
         match &self.data {
             Data::Bytes(bytes) => bytes,
             Data::Fill(e, bytes) => bytes.get_or_init(|| e[..self.dtype.size()].repeat(self.len()).into()),
-            Data::Joined(j) => j.bytes.get_or_init(|| {
-                let mut bytes = vec![0; self.byte_len()];
-                j.copy_to(&mut bytes);
-                bytes.into()
-            }),
+            Data::Joined(j) => j.bytes.get_or_init(|| self.made()),
+            Data::Scaled(s) => s.bytes.get_or_init(|| self.made()),
         }
+    }
+
+    /// The bytes, of memory of its own.
+    fn made(&self) -> Bytes {
+        let mut bytes = zeroed(self.byte_len());
+        self.copy_to(&mut bytes);
+        bytes.freeze()
     }
 
     /// The bytes, where they lie in memory already.
@@ -261,7 +269,19 @@ impl HostTensor {
             Data::Bytes(bytes) => Some(bytes),
             Data::Fill(..) => None,
             Data::Joined(j) => j.bytes.get(),
+            Data::Scaled(s) => s.bytes.get(),
         }
+    }
+
+    /// The tensor for somebody who reads its bytes once: they are in `room` until it is dropped, unless they lie in memory already, or
+    /// are all one element.
+    pub(crate) fn brought(&self, room: &mut Room) -> HostTensor {
+        let lies = self.ready().is_some_and(|bytes| !mapped::is_of_file(bytes));
+        if lies || self.fill().is_some() {
+            return self.clone();
+        }
+        let bytes = room.lend(self.byte_len(), |out| self.copy_to(out));
+        HostTensor { data: Data::Bytes(bytes), ..self.clone() }
     }
 
     /// The bytes of one element; nothing else is made of what is put together. Panics behind the last one.
@@ -281,6 +301,7 @@ impl HostTensor {
                 }
                 unreachable!("parts fill a row")
             }
+            Data::Scaled(_) => &self.bytes()[i * self.dtype.size()..][..self.dtype.size()],
         }
     }
 
@@ -292,7 +313,7 @@ impl HostTensor {
     /// The bytes of the element that fills the tensor, when it was made so.
     pub fn fill(&self) -> Option<&[u8]> {
         match &self.data {
-            Data::Bytes(_) | Data::Joined(_) => None,
+            Data::Bytes(_) | Data::Joined(_) | Data::Scaled(_) => None,
             Data::Fill(e, _) => Some(&e[..self.dtype.size()]),
         }
     }
@@ -311,7 +332,12 @@ impl HostTensor {
             Data::Fill(e, _) => Identity::Fill(*e, self.byte_len()),
             Data::Joined(j) => {
                 let parts: Vec<Identity> = j.parts.iter().map(|t| t.identity_where(lasting)).collect();
-                Identity::Joined(xxh3_128(format!("{} {parts:?}", j.rows).as_bytes()), self.byte_len())
+                Identity::Made(xxh3_128(format!("{} {parts:?}", j.rows).as_bytes()), self.byte_len())
+            }
+            Data::Scaled(s) => {
+                let factors: Vec<u8> = s.factors.iter().flat_map(|f| f.to_le_bytes()).collect();
+                let (of, by) = (s.of.identity_where(lasting), xxh3_128(&factors));
+                Identity::Made(xxh3_128(format!("{of:?} by {by:x}").as_bytes()), self.byte_len())
             }
         }
     }
@@ -328,7 +354,8 @@ impl HostTensor {
         match (&self.data, self.fill(), self.ready()) {
             (_, Some(element), _) => fill(out, element),
             (Data::Joined(j), _, None) => j.copy_to(out),
-            _ => out.copy_from_slice(self.bytes()),
+            (Data::Scaled(s), _, None) => s.copy_to(out),
+            _ => mapped::copy(self.bytes(), out),
         }
     }
 
@@ -413,7 +440,7 @@ impl HostTensor {
     }
 
     /// A tensor of the same type and shape, of which as many equal parts as there are factors are multiplied by one each; every
-    /// element is rounded once.
+    /// element is rounded once. Of f32 nothing is made before somebody asks for it.
     pub(crate) fn scaled(&self, factors: &[f64]) -> HostTensor {
         let part = self.len() / factors.len().max(1);
         if self.dtype != DType::F32 || part == 0 {
@@ -421,10 +448,8 @@ impl HostTensor {
                 (at..).zip(values).for_each(|(at, v)| *v *= factors[at / part]);
             });
         }
-        let mut bytes = zeroed(self.byte_len());
-        let parts = bytes.chunks_exact_mut(4 * part).zip(self.bytes().chunks_exact(4 * part));
-        parts.zip(factors).for_each(|((to, from), factor)| multiply(from, *factor, to));
-        HostTensor::new(self.dtype, &self.shape, bytes.freeze()).expect("as many elements")
+        let scaled = Scaled { of: self.clone(), factors: factors.to_vec(), bytes: OnceLock::new() };
+        HostTensor { data: Data::Scaled(Arc::new(scaled)), ..self.clone() }
     }
 
     /// Runs of elements, few enough to be converted together.
@@ -489,17 +514,24 @@ const PIECE: usize = 1 << 12;
 impl Joined {
     /// Writes the bytes to memory of their size.
     fn copy_to(&self, out: &mut [u8]) {
+        // Bytes of a part that are read together.
+        const SOME: usize = 1 << 18;
         let pitch = out.len() / self.rows.max(1);
-        let mut at = 0;
+        let (mut at, mut buffer) = (0, Vec::new());
         for part in &self.parts {
             let width = part.byte_len() / self.rows.max(1);
             if width == 0 {
                 continue;
             }
-            let rows = out.chunks_exact_mut(pitch).map(|row| &mut row[at..at + width]);
+            let mut rows = out.chunks_exact_mut(pitch).map(|row| &mut row[at..at + width]);
             match part.fill() {
                 Some(element) => rows.for_each(|row| fill(row, element)),
-                None => rows.zip(part.bytes().chunks_exact(width)).for_each(|(row, own)| row.copy_from_slice(own)),
+                None => {
+                    let Ok(()) = mapped::pieces(part.bytes(), (SOME / width).max(1) * width, &mut buffer, |some| {
+                        some.chunks_exact(width).zip(&mut rows).for_each(|(own, row)| row.copy_from_slice(own));
+                        Ok::<_, Infallible>(())
+                    });
+                }
             }
             at += width;
         }
@@ -579,30 +611,6 @@ impl fmt::Debug for HostTensor {
     }
 }
 
-/// Writes floats multiplied by a factor, each rounded once.
-fn multiply(from: &[u8], factor: f64, to: &mut [u8]) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the feature was just detected.
-        return unsafe { multiply_by_avx2(from, factor, to) };
-    }
-    multiply_anywhere(from, factor, to);
-}
-
-/// The same with four numbers at once.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn multiply_by_avx2(from: &[u8], factor: f64, to: &mut [u8]) {
-    multiply_anywhere(from, factor, to);
-}
-
-#[inline(always)]
-fn multiply_anywhere(from: &[u8], factor: f64, to: &mut [u8]) {
-    for (to, from) in to.as_chunks_mut().0.iter_mut().zip(from.as_chunks().0) {
-        *to = ((f64::from(f32::from_le_bytes(*from)) * factor) as f32).to_le_bytes();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -654,6 +662,27 @@ mod tests {
         assert_ne!(turned.identity_where(&never), both.identity_where(&never));
         assert!(HostTensor::joined(vec![a.clone(), b.clone()], 0).is_err() && HostTensor::joined(vec![], 0).is_err());
         assert!(HostTensor::joined(vec![a, HostTensor::from_i32(&[2, 1, 3], &[0; 6])], 1).is_err());
+    }
+
+    #[test]
+    fn factors_are_in_what_somebody_reads() {
+        // As many runs as have several parts, a part each, and a part of one element.
+        for (parts, part) in [(3, 5), (300, 1000), (3, 70_000), (70_000, 1)] {
+            let values: Vec<f32> = (0..parts * part).map(|i| (i % 1013) as f32 / 7.0).collect();
+            let factors: Vec<f64> = (0..parts).map(|i| i as f64 / 3.0 - 2.0).collect();
+            let want = values.iter().enumerate().map(|(i, v)| (f64::from(*v) * factors[i / part]) as f32);
+            let want = HostTensor::from_f32(&[parts, part], &want.collect::<Vec<_>>());
+            let plain = HostTensor::from_f32(&[parts, part], &values);
+            let scaled = plain.scaled(&factors);
+            assert_eq!((scaled.ready(), scaled.byte_len()), (None, want.byte_len()));
+            let mut room = Room::default();
+            assert!(scaled.brought(&mut room).bytes() == want.bytes() && scaled.ready().is_none());
+            assert_eq!(scaled.identity(), plain.scaled(&factors).identity());
+            assert_ne!(scaled.identity(), scaled.scaled(&factors).identity());
+            assert_ne!(scaled.identity(), plain.scaled(&vec![1.0; parts]).identity());
+            assert_eq!(scaled.element(parts * part / 2), want.element(parts * part / 2));
+            assert!(scaled == want && scaled.reshaped(&[parts * part]).unwrap().bytes() == want.bytes());
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod npy;
 pub(crate) mod pb;
 mod random;
 mod resample;
+mod scaled;
 pub mod small;
 mod spec;
 mod view;
