@@ -86,8 +86,8 @@ fn v(n: u16) -> Operand {
 }
 
 /// The policy with which an instruction's results go where the whole device sees them.
-pub(super) fn policy_of(target: Target, inst: &Inst) -> i32 {
-    let Some(info) = target.op(inst.op).filter(|i| i.pipe == Pipe::Vmem) else { return 0 };
+pub(super) fn policy_of(target: Target, op: Op) -> i32 {
+    let Some(info) = target.op(op).filter(|i| i.pipe == Pipe::Vmem) else { return 0 };
     let (atomic, store) = (target.info().device_atomic, target.info().device_store);
     let policy = if info.flags.has(Flags::ATOMIC) { atomic } else { store * u32::from(info.flags.has(Flags::STORE)) };
     policy as i32

@@ -255,6 +255,16 @@ fn code_of(target: Target, kernel: &KernelCode, tells: bool) -> Option<(Vec<u8>,
     while !rest.is_empty() {
         let raw = decoder.decode(rest)?;
         let (bytes, others) = rest.split_at_checked(raw.len())?;
+        rest = others;
+        let policy = if tells { policy_of(target, raw.op()) } else { 0 };
+        if tells && raw.op() == op::S_ENDPGM {
+            ends.push(out.len());
+        }
+        // Most stay as they are, which shows without their operands.
+        if !architected && policy == 0 {
+            out.extend_from_slice(bytes);
+            continue;
+        }
         let mut inst = raw.inst();
         let mut changed = false;
         for o in &mut inst.srcs {
@@ -262,15 +272,10 @@ fn code_of(target: Target, kernel: &KernelCode, tells: bool) -> Option<(Vec<u8>,
                 (*o, changed) = (other, true);
             }
         }
-        if tells {
-            let (policy, old) = (policy_of(target, &inst), inst.mods.get(ModName::Cpol).unwrap_or(0));
-            if old | policy != old {
-                inst.mods.set(ModName::Cpol, old | policy);
-                changed = true;
-            }
-            if inst.op == op::S_ENDPGM {
-                ends.push(out.len());
-            }
+        let old = inst.mods.get(ModName::Cpol).unwrap_or(0);
+        if old | policy != old {
+            inst.mods.set(ModName::Cpol, old | policy);
+            changed = true;
         }
         let before = out.len();
         match changed {
@@ -280,7 +285,6 @@ fn code_of(target: Target, kernel: &KernelCode, tells: bool) -> Option<(Vec<u8>,
         if out.len() != before + bytes.len() {
             return None;
         }
-        rest = others;
     }
     Some((out, ends))
 }

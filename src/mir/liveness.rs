@@ -83,12 +83,12 @@ impl UnitSet {
     }
     /// Adds all of `other`; true when that changed the set.
     pub fn union(&mut self, other: &UnitSet) -> bool {
-        let mut changed = false;
+        let mut new = 0;
         for (a, b) in self.0.iter_mut().zip(&other.0) {
-            changed |= *b & !*a != 0;
+            new |= b & !*a;
             *a |= b;
         }
-        changed
+        new != 0
     }
     /// The first unit.
     pub fn first(&self) -> Option<usize> {
@@ -231,17 +231,27 @@ impl Liveness {
             out.iter().filter(|u| !killed[b].contains(*u)).for_each(|u| live_in[b].insert(u));
         }
         let successors: Vec<_> = (0..f.blocks.len()).map(|b| f.successors(b)).collect();
-        let mut changed = true;
-        while changed {
-            changed = false;
+        // Blocks that others jump back to: only what becomes live there is news to those that were looked at before.
+        let mut heads = vec![false; f.blocks.len()];
+        for (b, all) in successors.iter().enumerate() {
+            all.iter().filter(|s| **s <= b).for_each(|s| heads[*s] = true);
+        }
+        let mut again = true;
+        while again {
+            again = false;
             for b in (0..f.blocks.len()).rev() {
+                let mut grown = false;
                 for &s in &successors[b] {
-                    changed |= live_out[b].union(&live_in[s]);
+                    grown |= live_out[b].union(&live_in[s]);
                 }
-                for (w, word) in live_in[b].0.iter_mut().enumerate() {
-                    let new = *word | (live_out[b].0[w] & !killed[b].0[w]);
-                    changed |= new != *word;
-                    *word = new;
+                if grown {
+                    let mut changed = 0;
+                    for ((word, out), killed) in live_in[b].0.iter_mut().zip(&live_out[b].0).zip(&killed[b].0) {
+                        let new = *word | (out & !killed);
+                        changed |= new ^ *word;
+                        *word = new;
+                    }
+                    again |= heads[b] && changed != 0;
                 }
             }
         }
