@@ -7,6 +7,7 @@
 //! take longer than memory. Operands whose neighbours lie along
 //! another dimension are turned over in LDS ([`turned`](super::turned)).
 
+mod reordered;
 mod united;
 
 use super::address::{self, Offset};
@@ -23,6 +24,7 @@ use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Builder, Gen, MInst, Part, Space, Type};
 use barewave_isa::op;
+use reordered::reordered;
 use united::united;
 
 pub(super) const WORKGROUP: u32 = 256;
@@ -105,6 +107,14 @@ fn moves(cx: &Cx) -> bool {
 }
 
 pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
+    match reordered(cx).filter(|_| Turned::of(cx).is_none()) {
+        Some(step) => in_order(&Cx { step: &step, ..*cx }),
+        None => in_order(cx),
+    }
+}
+
+/// The same in the order of the step's dimensions.
+fn in_order(cx: &Cx) -> Res<Vec<Kernel>> {
     let cx = &Cx { moves: moves(cx), ..*cx };
     if let Some(paired) = Paired::of(cx) {
         return paired.lower(cx);
@@ -116,7 +126,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
         return zipped.lower(cx);
     }
     if let Some((graph, step)) = united(cx).filter(|_| cx.moves) {
-        return lower(&Cx { graph: &graph, step: &step, ..*cx });
+        return in_order(&Cx { graph: &graph, step: &step, ..*cx });
     }
     if let Some(turned) = Turned::of(cx) {
         return turned.lower(cx);

@@ -27,7 +27,7 @@ pub(in crate::kernels) struct Machine {
     /// Bytes per cycle from memory.
     pub memory: f64,
     /// Bytes that stay in a cache before memory which all compute units share; infinite where nothing is known.
-    pub(super) cache: f64,
+    pub cache: f64,
     /// All compute units share the second-level cache.
     pub one_cache: bool,
     /// Dies with a second-level cache each.

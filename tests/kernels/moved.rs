@@ -730,3 +730,27 @@ fn rows_that_read_the_same() {
     finish(&mut b, "", &[y]);
     outputs_on(&b, "blocks of rows", 0.0, &targets);
 }
+
+/// Operands that all coordinates of an outer dimension read, and more than caches keep between: sections of these, of which each is read by all before the
+/// next. Angles by positions, halves that are turned, a mask whose rows are one dimension with its columns.
+#[test]
+fn sections_that_an_outer_dimension_shares() {
+    let targets = ["gfx906", "gfx90a"];
+    for (t, size, most) in [(DType::F16, 64, 4e-3), (DType::F32, 34, 1e-5)] {
+        let mut b = Builder::new(23, 8);
+        let long = 20_480;
+        let x = small(&mut b, t, &[1, 3, long, size]);
+        let [c, s] = [1, 2].map(|_| small(&mut b, t, &[long, size / 2]));
+        let places: Vec<f64> = (0..long).map(|i| ((i * 7) % long) as f64).collect();
+        let places = b.input_of(HostTensor::from_f64(DType::I64, &[1, long], &places));
+        let y = b.node("RotaryEmbedding", &[&x, &c, &s, &places], &[]);
+        finish(&mut b, "", &[y]);
+        outputs_on(&b, &format!("angles of {t}"), most, &targets);
+        let mut b = Builder::new(23, 9);
+        let rows = 1024 + size;
+        let (x, z) = (small(&mut b, t, &[2, 3, rows, 1024]), small(&mut b, t, &[2, 1, rows, 1024]));
+        let y = b.node("Add", &[&x, &z], &[]);
+        finish(&mut b, "", &[y]);
+        outputs_on(&b, &format!("a mask of {t}"), most, &targets);
+    }
+}
