@@ -323,7 +323,7 @@ pub(super) struct Lines {
     /// Number in the team; none where it has one member.
     member: Option<Part>,
     /// Lanes that have a line, where not all do.
-    inside: Option<Part>,
+    pub inside: Option<Part>,
     /// Elements of the line, where it may be shorter than others.
     end: Option<Part>,
     /// Lines that a team takes, one after the other.
@@ -437,8 +437,8 @@ impl Lines {
     }
 
     /// Lets each team take several short lines, of so many bytes each with their results, where waves would otherwise begin more
-    /// slowly than memory feeds them. [`Lines::turn`] goes on to the next.
-    pub fn abreast(&mut self, target: Target, bytes: usize) {
+    /// slowly than memory feeds them. [`Lines::turn`] goes on to the next. So many other operands are held with each.
+    pub fn abreast(&mut self, target: Target, bytes: usize, beside: u32) {
         let machine = Machine::of(target);
         let lines = |turns: u32| (target.info().wave_size / self.team * turns) as usize;
         let fed = |turns: u32| (lines(turns) * bytes) as f64 >= MARGIN * machine.memory * machine.dispatch;
@@ -446,7 +446,7 @@ impl Lines {
         let fits = |turns: u32| {
             turns <= ABREAST
                 && turns * self.chunks <= STRAIGHT
-                && turns * self.chunks * self.shape.together * self.shape.dwords <= MOST
+                && turns * self.chunks * self.shape.together * self.shape.dwords * (1 + beside) <= MOST
                 && self.shape.count / per_group(turns) >= ENOUGH * target.cus() as usize
         };
         let short = self.rounds == 1 && self.columns.is_none() && self.team <= target.info().wave_size;

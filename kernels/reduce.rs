@@ -131,7 +131,7 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     let staged = Staged::fits_by(cx, &shape, false, &work(op));
     let (mut w, mut lines) = Lines::begin(cx, Shape { staged, ..shape });
     if !staged {
-        lines.abreast(cx.target, shape.length * source.size() + cx.dtype(Arg::Output).size());
+        lines.abreast(cx.target, shape.length * source.size() + cx.dtype(Arg::Output).size(), 0);
     }
     for turn in 0..lines.turns() {
         lines.turn(&mut w, turn);

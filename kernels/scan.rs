@@ -338,7 +338,7 @@ fn lower_lines(cx: &Cx, scan: &Scan, pieces: Option<u32>) -> Res<Vec<Kernel>> {
     let (mut w, mut lines) = Lines::begin(cx, Shape { staged, ..shape });
     if !staged {
         let bytes = cx.dtype(Arg::Input(0)).size() + cx.dtype(Arg::Output).size();
-        lines.abreast(cx.target, out.dims[outer] * bytes);
+        lines.abreast(cx.target, out.dims[outer] * bytes, 0);
     }
     let start = Arg::Input(1);
     let mut counters = 0;

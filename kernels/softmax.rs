@@ -71,6 +71,9 @@ pub(super) struct Walk<'a> {
     same: Vec<(Arg, Vec<Vec<Value>>)>,
     /// The workgroup's lines, where they go through LDS.
     staged: Option<Staged>,
+    /// Where lines begin in their dimensions, and how many of them a team takes in straight code.
+    outer: usize,
+    abreast: u32,
 }
 
 /// `e^x` of softmax, whose operands are not above 0: of 16 bits that stay 16 bits the short recipe.
@@ -137,13 +140,55 @@ impl<'a> Walk<'a> {
             }
             node = Some(lines.take(&mut w, turns));
         }
-        let mut places = Vec::new();
-        for &arg in args.iter().filter(|a| same.iter().all(|s| s.0 != **a)) {
-            places.push((arg, lines.place(&mut w, cx.view(arg), cx.dtype(arg).size(), outer)));
+        if node.is_none() && !lines.are_staged() && elements.kept.is_none() {
+            let beside = epilogue::operands(cx).len();
+            lines.abreast(cx.target, bytes(&own) as usize, beside as u32);
         }
-        let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines, true)?) } else { None };
-        let (held, turns) = (Vec::new(), node);
-        Ok((w, Walk { cx, lines, elements, float, stored: false, places, held, turns, same, staged }))
+        let (held, places, staged) = (Vec::new(), Vec::new(), None);
+        let (turns, abreast) = if node.is_some() { (node, 1) } else { (None, lines.turns()) };
+        let mut walk =
+            Walk { cx, lines, elements, float, stored: false, places, held, turns, same, staged, outer, abreast };
+        if walk.abreast == 1 {
+            walk.prepare(&mut w);
+        }
+        if walk.lines.are_staged() {
+            walk.staged = Some(Staged::begin(cx, &mut w, &walk.lines, true)?);
+        }
+        Ok((w, walk))
+    }
+
+    /// How the line that is walked lies in each access of its own.
+    fn prepare(&mut self, w: &mut Writer) {
+        let cx = self.cx;
+        let own = walked(cx).into_iter().filter(|a| self.same.iter().all(|s| s.0 != *a));
+        let place = |arg: Arg| (arg, self.lines.place(w, cx.view(arg), cx.dtype(arg).size(), self.outer));
+        self.places = own.map(place).collect();
+    }
+
+    /// Calls `body` for each line that a team takes in straight code; where these are several, all of them are loaded before, with `fill` behind their
+    /// ends.
+    pub fn each_line(
+        &mut self,
+        w: &mut Writer,
+        fill: f64,
+        mut body: impl FnMut(&mut Writer, &mut Walk<'a>) -> Res<()>,
+    ) -> Res<()> {
+        if self.abreast == 1 {
+            return body(w, self);
+        }
+        let mut loaded = Vec::new();
+        for turn in 0..self.abreast {
+            self.lines.turn(w, turn);
+            self.prepare(w);
+            self.hold(w, "lines", fill)?;
+            let Lines { line, inside, .. } = self.lines;
+            loaded.push(((line, inside), std::mem::take(&mut self.places), std::mem::take(&mut self.held)));
+        }
+        loaded.into_iter().try_for_each(|(taken, places, held)| {
+            (self.lines.line, self.lines.inside) = taken;
+            (self.places, self.held) = (places, held);
+            body(w, self)
+        })
     }
 
     /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
@@ -208,6 +253,33 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// The elements that are made of what was loaded, with `fill` behind the line's end.
+    fn filled(&self, w: &mut Writer, c: &Chunk, loaded: &[Vec<Value>], fill: f64) -> Res<Vec<Part>> {
+        let mut list = self.made(w, loaded)?;
+        if let Some(mask) = c.inside {
+            let fill = self.float.held(&mut w.b, fill);
+            list.iter_mut().for_each(|x| *x = self.float.select(&mut w.b, mask, *x, fill));
+        }
+        Ok(list)
+    }
+
+    /// Loads the line that is held.
+    fn hold(&mut self, w: &mut Writer, name: &str, fill: f64) -> Res<()> {
+        let mut held = Vec::new();
+        self.lines.some(w, name, self.made_together(), |w, chunks| {
+            let numbered = chunks.iter().zip(held.len()..);
+            let loaded: Vec<_> = numbered.map(|(c, n)| self.loaded(w, c, n)).collect::<Res<_>>()?;
+            for (c, loaded) in chunks.iter().zip(&loaded) {
+                held.push((*c, self.filled(w, c, loaded, fill)?));
+            }
+            Ok(())
+        })?;
+        // Behind all loads, which do not pass stores.
+        held.iter().try_for_each(|(c, list)| self.keep(w, c, list))?;
+        self.held = held;
+        Ok(())
+    }
+
     /// A pass: calls `body` with each chunk, and each of its elements and its place in the chunk; what it gives is what the
     /// next pass sees where the line is held. Before the first pass elements behind the line's end come as `fill`.
     pub fn pass(
@@ -217,19 +289,10 @@ impl<'a> Walk<'a> {
         fill: f64,
         mut body: impl FnMut(&mut Writer, &Chunk, usize, Part) -> Part,
     ) -> Res<()> {
-        let float = self.float;
-        let filled = |w: &mut Writer, walk: &Walk, c: &Chunk, loaded: &[Vec<Value>]| -> Res<Vec<Part>> {
-            let mut list = walk.made(w, loaded)?;
-            if let Some(mask) = c.inside {
-                let fill = float.held(&mut w.b, fill);
-                list.iter_mut().for_each(|x| *x = float.select(&mut w.b, mask, *x, fill));
-            }
-            Ok(list)
-        };
         if !self.lines.is_held() {
             self.lines.each(w, name, |w, c| {
                 let loaded = self.loaded(w, c, 0)?;
-                let list = filled(w, self, c, &loaded)?;
+                let list = self.filled(w, c, &loaded, fill)?;
                 self.keep(w, c, &list)?;
                 list.into_iter().enumerate().for_each(|(e, x)| {
                     body(w, c, e, x);
@@ -240,18 +303,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         if self.held.is_empty() {
-            let mut held = Vec::new();
-            self.lines.some(w, name, self.made_together(), |w, chunks| {
-                let numbered = chunks.iter().zip(held.len()..);
-                let loaded: Vec<_> = numbered.map(|(c, n)| self.loaded(w, c, n)).collect::<Res<_>>()?;
-                for (c, loaded) in chunks.iter().zip(&loaded) {
-                    held.push((*c, filled(w, self, c, loaded)?));
-                }
-                Ok(())
-            })?;
-            // Behind all loads, which do not pass stores.
-            held.iter().try_for_each(|(c, list)| self.keep(w, c, list))?;
-            self.held = held;
+            self.hold(w, name, fill)?;
         }
         for (c, list) in &mut self.held {
             for (e, x) in list.iter_mut().enumerate() {
@@ -390,7 +442,11 @@ pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
     if otherwise {
         return false;
     }
-    let Ok(shape) = shape(whole, outer(whole)) else { return false };
+    let (Ok(shape), Ok(before)) = (shape(whole, outer(whole)), shape(alone, outer(alone))) else { return false };
+    // Operands whose neighbours are nowhere beside each other are turned over sooner by a step of its own.
+    if before.dense && !shape.dense && shape.columns.is_none() {
+        return false;
+    }
     // Lines that are not held and not kept are made anew in each pass.
     let passes = match &computed.rule {
         LineRule::Normalize(n) if !n.center => 2,
@@ -407,51 +463,53 @@ pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
 fn softmax_in_walk(cx: &Cx, &Softmax { log, masked }: &Softmax) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let (mut w, mut walk) = Walk::begin(cx, out.rank() - 1)?;
-    let (float, held) = (walk.float, walk.lines.is_held());
-    let largest = walk.partial(&mut w, f64::NEG_INFINITY);
-    walk.pass(&mut w, "max", f64::NEG_INFINITY, |w, _, e, x| {
-        float.update(&mut w.b, Gen::Max, largest[e], x);
-        x
-    })?;
-    let mut max = walk.combine(&mut w, largest, Gen::Max)?;
-    let (least, most_negative) = match float.0 {
-        Type::F64 => (f64::MIN_POSITIVE, f64::MIN),
-        _ => (f32::MIN_POSITIVE.into(), f32::MIN.into()),
-    };
-    if masked {
-        // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
-        let low = float.constant(&mut w.b, most_negative);
-        max = float.op(&mut w.b, Gen::Max, low, max);
-    }
-    let sums = walk.partial(&mut w, 0.0);
-    walk.pass(&mut w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
-        let d = float.op(&mut w.b, Gen::Sub, x, max);
-        let y = exponential(cx, float, w, d);
-        float.update(&mut w.b, Gen::Add, sums[e], y);
-        if log { d } else { y }
-    })?;
-    let mut sum = walk.combine(&mut w, sums, Gen::Add)?;
-    if masked {
-        // Every other line has a sum of at least 1, or a NaN, which wins.
-        let least = float.constant(&mut w.b, least);
-        let r = float.op(&mut w.b, Gen::Max, sum, least);
-        let nan = float.op(&mut w.b, Gen::CmpUnordered, sum, sum);
-        sum = float.select(&mut w.b, nan, sum, r);
-    }
-    let scale = if log {
-        float.log(&mut w.b, sum)
-    } else {
-        let one = float.constant(&mut w.b, 1.0);
-        float.div(&mut w.b, one, sum)
-    };
-    walk.write(&mut w, |w, x| {
-        // What is held is what the last pass gave.
-        let d = if held { x } else { float.op(&mut w.b, Gen::Sub, x, max) };
-        if log {
-            return float.op(&mut w.b, Gen::Sub, d, scale);
+    walk.each_line(&mut w, f64::NEG_INFINITY, |w, walk| {
+        let (float, held) = (walk.float, walk.lines.is_held());
+        let largest = walk.partial(w, f64::NEG_INFINITY);
+        walk.pass(w, "max", f64::NEG_INFINITY, |w, _, e, x| {
+            float.update(&mut w.b, Gen::Max, largest[e], x);
+            x
+        })?;
+        let mut max = walk.combine(w, largest, Gen::Max)?;
+        let (least, most_negative) = match float.0 {
+            Type::F64 => (f64::MIN_POSITIVE, f64::MIN),
+            _ => (f32::MIN_POSITIVE.into(), f32::MIN.into()),
+        };
+        if masked {
+            // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
+            let low = float.constant(&mut w.b, most_negative);
+            max = float.op(&mut w.b, Gen::Max, low, max);
         }
-        let e = if held { d } else { exponential(cx, float, w, d) };
-        float.op(&mut w.b, Gen::Mul, e, scale)
+        let sums = walk.partial(w, 0.0);
+        walk.pass(w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
+            let d = float.op(&mut w.b, Gen::Sub, x, max);
+            let y = exponential(cx, float, w, d);
+            float.update(&mut w.b, Gen::Add, sums[e], y);
+            if log { d } else { y }
+        })?;
+        let mut sum = walk.combine(w, sums, Gen::Add)?;
+        if masked {
+            // Every other line has a sum of at least 1, or a NaN, which wins.
+            let least = float.constant(&mut w.b, least);
+            let r = float.op(&mut w.b, Gen::Max, sum, least);
+            let nan = float.op(&mut w.b, Gen::CmpUnordered, sum, sum);
+            sum = float.select(&mut w.b, nan, sum, r);
+        }
+        let scale = if log {
+            float.log(&mut w.b, sum)
+        } else {
+            let one = float.constant(&mut w.b, 1.0);
+            float.div(&mut w.b, one, sum)
+        };
+        walk.write(w, |w, x| {
+            // What is held is what the last pass gave.
+            let d = if held { x } else { float.op(&mut w.b, Gen::Sub, x, max) };
+            if log {
+                return float.op(&mut w.b, Gen::Sub, d, scale);
+            }
+            let e = if held { d } else { exponential(cx, float, w, d) };
+            float.op(&mut w.b, Gen::Mul, e, scale)
+        })
     })?;
     let grid = walk.end(&mut w, 2);
     Ok(vec![w.finish(grid, 5 * out.len() as u64)])
@@ -479,36 +537,38 @@ fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center, magnitudes }: 
         _ => (1.0 / length as f32).into(),
     };
     let scale = float.constant(&mut w.b, scale);
-    let mean = if center {
-        let sums = walk.partial(&mut w, 0.0);
-        walk.pass(&mut w, "mean", 0.0, |w, _, e, x| {
-            float.update(&mut w.b, Gen::Add, sums[e], x);
-            x
+    walk.each_line(&mut w, 0.0, |w, walk| {
+        let mean = if center {
+            let sums = walk.partial(w, 0.0);
+            walk.pass(w, "mean", 0.0, |w, _, e, x| {
+                float.update(&mut w.b, Gen::Add, sums[e], x);
+                x
+            })?;
+            let sum = walk.combine(w, sums, Gen::Add)?;
+            Some(float.op(&mut w.b, Gen::Mul, scale, sum))
+        } else {
+            None
+        };
+        let centred = |w: &mut Writer, x: Part| mean.map_or(x, |m| float.op(&mut w.b, Gen::Sub, x, m));
+        let squares = walk.partial(w, 0.0);
+        walk.pass(w, "variance", 0.0, |w, c, e, x| {
+            let mut d = centred(w, x);
+            if let (Some(mask), Some(_)) = (c.inside, mean) {
+                let zero = float.constant(&mut w.b, 0.0);
+                d = float.select(&mut w.b, mask, d, zero);
+            }
+            count(w, float, magnitudes, squares[e], d);
+            d
         })?;
-        let sum = walk.combine(&mut w, sums, Gen::Add)?;
-        Some(float.op(&mut w.b, Gen::Mul, scale, sum))
-    } else {
-        None
-    };
-    let centred = |w: &mut Writer, x: Part| mean.map_or(x, |m| float.op(&mut w.b, Gen::Sub, x, m));
-    let squares = walk.partial(&mut w, 0.0);
-    walk.pass(&mut w, "variance", 0.0, |w, c, e, x| {
-        let mut d = centred(w, x);
-        if let (Some(mask), Some(_)) = (c.inside, mean) {
-            let zero = float.constant(&mut w.b, 0.0);
-            d = float.select(&mut w.b, mask, d, zero);
-        }
-        count(w, float, magnitudes, squares[e], d);
-        d
-    })?;
-    let squares = walk.combine(&mut w, squares, Gen::Add)?;
-    let factor = match magnitudes {
-        true => float.reciprocal_or_zero(&mut w.b, squares),
-        false => float.inverse_deviation(&mut w.b, squares, scale, epsilon),
-    };
-    walk.write(&mut w, |w, x| {
-        let d = if held { x } else { centred(w, x) };
-        float.op(&mut w.b, Gen::Mul, d, factor)
+        let squares = walk.combine(w, squares, Gen::Add)?;
+        let factor = match magnitudes {
+            true => float.reciprocal_or_zero(&mut w.b, squares),
+            false => float.inverse_deviation(&mut w.b, squares, scale, epsilon),
+        };
+        walk.write(w, |w, x| {
+            let d = if held { x } else { centred(w, x) };
+            float.op(&mut w.b, Gen::Mul, d, factor)
+        })
     })?;
     let grid = walk.end(&mut w, 1 + u32::from(center));
     Ok(vec![w.finish(grid, 7 * out.len() as u64)])

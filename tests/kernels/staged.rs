@@ -148,3 +148,29 @@ fn lines_of_length_one() {
         assert!(last[0] == 0.0, "{last:?}");
     }
 }
+
+/// Short lines of which a wave takes several one after the other, where waves would begin too slowly: that lie together, and apart.
+#[test]
+fn teams_take_lines_one_after_the_other() {
+    let cases = [
+        ("Softmax", DType::BF16, [17, 2, 16_411], 1),
+        ("LpNormalization", DType::F32, [17, 2, 16_385], 1),
+        ("Softmax", DType::F16, [1, 8_193, 197], 2),
+    ];
+    for (op, t, shape, axis) in cases {
+        let mut b = Builder::new(22, 7);
+        let all = shape.iter().product::<usize>() / shape[2];
+        let x = input(&mut b, t, all, shape[2]);
+        let dims: Vec<f64> = shape.iter().map(|n| *n as f64).collect();
+        let dims = b.constant(HostTensor::from_f64(DType::I64, &[3], &dims));
+        let x = b.node("Reshape", &[&x, &dims], &[]);
+        let y = b.node(op, &[&x], &[("axis", int(axis))]);
+        b.output(&y);
+        let most = match t {
+            DType::F32 => 1e-5,
+            DType::F16 => 2e-3,
+            _ => 1e-2,
+        };
+        outputs_on(&b, &format!("{op} {t} {shape:?}"), most, &["gfx906"]);
+    }
+}
