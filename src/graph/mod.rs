@@ -56,6 +56,7 @@ mod store;
 mod sums;
 mod ties;
 mod unpack;
+mod untorn;
 mod uses;
 pub mod view;
 mod windows;
@@ -168,6 +169,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
         graph.words = words::of_model(model, &graph).map_err(Error::Words)?;
     }
     graph.notes.extend(check_outputs(model, &graph)?);
+    timed!("store_as_read", untorn::store_as_read(&mut graph));
     timed!("absorb_elementwise", absorb::absorb_elementwise(&mut graph));
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("begin_reductions", begin::begin_reductions(&mut graph));

@@ -3,6 +3,7 @@
 
 use crate::support::agree::{close, finish, outputs_on};
 use crate::support::build::{Builder, int, ints};
+use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
 
 const TARGETS: [&str; 12] = [
@@ -79,6 +80,47 @@ fn groups_of_channels() {
                 })
                 .collect();
             close(&got.to_f64(), &want, most, &what);
+        }
+    }
+}
+
+/// A residual's sum between transpositions lies as its operands do, whoever else reads it.
+#[test]
+fn sums_of_channels_that_come_last() {
+    let cases = [([2, 8, 8, 64], 8, 0), ([1, 17, 19, 48], 4, 1), ([3, 5, 7, 30], 30, 2), ([1, 40, 36, 32], 2, 3)];
+    for (i, (shape, groups, way)) in cases.into_iter().enumerate() {
+        for (dtype, most) in [(DType::F32, 2e-5), (DType::F16, 4e-3)] {
+            let c = shape[3];
+            let mut b = Builder::new(21, i as u64);
+            let mut input = |shape: &[usize]| {
+                let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(64) as f64 / 16.0 - 1.0).collect();
+                b.input_of(HostTensor::from_f64(dtype, shape, &data))
+            };
+            let (x, z, row) = (input(&shape), input(&shape), input(&[c]));
+            let mut sum = b.node("Add", &[&x, &z], &[]);
+            if way == 1 {
+                sum = b.node("Mul", &[&sum, &row], &[]);
+            }
+            let turn = |b: &mut Builder, x: &str, perm: &[usize]| b.node("Transpose", &[x], &[("perm", ints(perm))]);
+            let first = turn(&mut b, &sum, &[0, 3, 1, 2]);
+            let ones = b.constant(HostTensor::from_f64(dtype, &[c], &vec![1.5; c]));
+            let mut y = b.node("GroupNormalization", &[&first, &ones, &ones], &[("num_groups", int(groups))]);
+            if way == 2 {
+                y = b.node("Add", &[&y, &first], &[]);
+            }
+            let mut results = vec![turn(&mut b, &y, &[0, 2, 3, 1])];
+            if way == 3 {
+                results.push(b.node("Relu", &[&first], &[]));
+            }
+            finish(&mut b, "", &results);
+            let what = format!("{dtype} {shape:?} in {groups} groups, way {way}");
+            outputs_on(&b, &what, most, &TARGETS);
+            if way < 2 {
+                let graph = fuse(&b.model, &Options::default()).unwrap();
+                assert_eq!(graph.steps.len(), 2, "{what}\n{graph}");
+                assert_eq!(graph.steps[0].output.view.strides.last(), Some(&1), "{what}\n{graph}");
+                assert_eq!(graph.steps[0].inputs[0].view.strides.last(), Some(&1), "{what}\n{graph}");
+            }
         }
     }
 }
