@@ -58,22 +58,51 @@ def one(op, output=lambda shape: shape, result=None, opset=17, weights=(), outpu
     return make
 
 
-def channels_last(op, channels, output=lambda shape: shape, weights=(), opset=21, **attributes):
-    """The same of an operator that wants channels first, between two transpositions."""
+def channels_last(op, channels, output=lambda shape: shape, weights=(), opset=21, residual=False, **attributes):
+    """The same of an operator that wants channels first, between two transpositions; of a residual's sum or not."""
 
     def make(shape, dtype):
-        n, h, w, c = shape
         g = Graph("figure", opset=opset)
         g.input("x", shape, dtype)
+        source = "x"
+        if residual:
+            g.input("z", shape, dtype)
+            g.node("Add", ["x", "z"], ["sum"])
+            source = "sum"
         for i, value in enumerate(weights):
             g.weight(f"w{i}", np.full(channels, value, dtype))
-        g.node("Transpose", ["x"], ["a"], perm=[0, 3, 1, 2])
+        g.node("Transpose", [source], ["a"], perm=[0, 3, 1, 2])
         g.node(op, ["a", *[f"w{i}" for i in range(len(weights))]], ["b"], **attributes)
         g.node("Transpose", ["b"], ["y0"], perm=[0, 2, 3, 1])
         g.output("y0", output(shape), dtype)
-        return g, int(np.prod(output(shape))) * np.dtype(dtype).itemsize
+        second = int(np.prod(shape)) if residual else 0
+        return g, (second + int(np.prod(output(shape)))) * np.dtype(dtype).itemsize
 
     return make
+
+
+def rotary(shape, dtype):
+    """Heads that are turned by angles of each position, which all heads share."""
+    positions, half = shape[2], shape[3] // 2
+    g = Graph("figure", opset=23)
+    g.input("x", shape, dtype)
+    g.weight("cos", np.ones((positions, half), dtype))
+    g.weight("sin", np.ones((positions, half), dtype))
+    g.weight("at", np.arange(positions)[None])
+    g.node("RotaryEmbedding", ["x", "cos", "sin", "at"], ["y0"])
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def sampled(shape, dtype):
+    """Images sampled at places that are another operand."""
+    places = [shape[0], *shape[2:], 2]
+    g = Graph("figure", opset=20)
+    g.input("x", shape, dtype)
+    g.input("places", places, dtype)
+    g.node("GridSample", ["x", "places"], ["y0"], mode="linear")
+    g.output("y0", shape, dtype)
+    return g, (int(np.prod(places)) + int(np.prod(shape))) * np.dtype(dtype).itemsize
 
 
 def without(axis):
@@ -210,6 +239,8 @@ KERNELS = [
     *[(op, "of two matrices", FLOATS, lambda n: LINES(n // 2), of_two(op)) for op in ["Add", "Div", "Pow"]],
     ("Softmax", "lines of 4096", FLOATS, LINES, one("Softmax", axis=-1)),
     *[("Softmax", f"lines of {n}", FLOATS, EIGHTS(n), one("Softmax", axis=-1)) for n in [21, 33, 84, 197]],
+    ("Softmax", "lines of 197, an odd number", FLOATS, lambda n: [n // 394 * 2 - 1, 197], one("Softmax", axis=-1)),
+    ("Softmax", "2 channels of 128x128", FLOATS, lambda n: [n // 32768, 2, 128 * 128], one("Softmax", axis=1)),
     ("LpNormalization", "64 channels of 128x128", FLOATS, IMAGES, one("LpNormalization", axis=1, opset=22)),
     *[("LpNormalization", f"lines of {n}, by magnitudes", FLOATS, EIGHTS(n), one("LpNormalization", axis=-1, p=1, opset=22))
       for n in [77, 4096]],
@@ -230,6 +261,11 @@ KERNELS = [
     ("GroupNormalization", "320 channels of 64x64 last", FLOATS,
      lambda n: [n // (320 * 4096), 64, 64, 320],
      channels_last("GroupNormalization", 320, weights=[1, 0], num_groups=32)),
+    ("GroupNormalization", "320 channels of 64x64 last, of a sum", FLOATS,
+     lambda n: [n // (2 * 320 * 4096), 64, 64, 320],
+     channels_last("GroupNormalization", 320, weights=[1, 0], residual=True, num_groups=32)),
+    ("RotaryEmbedding", "32 heads of 128", FLOATS, lambda n: [1, 32, n // 4096, 128], rotary),
+    ("GridSample", "linear, 64 channels of 64x64", FLOATS, PIXELS, sampled),
     ("MaxPool", "3x3, 256 channels of 64x64 last", FLOATS, lambda n: [n // (256 * 4096), 64, 64, 256],
      channels_last("MaxPool", 256, kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
     ("MaxPool", "3x3, planes of 128x128", FLOATS, IMAGES, one("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
