@@ -161,7 +161,7 @@ impl Writer {
             }
             None => (b.to_vector(0u32), before),
         };
-        b.loop_while_any("wait", |b| {
+        b.wait_while_any("wait", |b| {
             b.loads_from_device(true);
             b.load_into(found, buffer, at, start, 0);
             b.loads_from_device(false);

@@ -18,7 +18,7 @@
 
 use super::error::Res;
 use super::{Arg, Writer, lanes};
-use crate::mir::{BlockId, Buffer, Gen, Opnd, Part, Type};
+use crate::mir::{BlockId, Buffer, Gen, Opnd, Part, SLEEP, Type};
 use barewave_isa::op;
 
 /// Pieces of a block, a multiple of the lanes of any wave.
@@ -166,7 +166,7 @@ impl Pieces {
         let at = w.b.add(entry, first);
         let at = w.b.guard(needed, at);
         let (none, found) = (w.b.scalar(from * ENTRY), w.b.v(2));
-        w.b.loop_while_any("wait", |b| {
+        w.b.wait_while_any("wait", |b| {
             b.loads_from_device(true);
             b.load_into(found, self.entries, at, none, 0);
             b.loads_from_device(false);
@@ -224,10 +224,9 @@ fn leave(
 const PAIR: u32 = 8;
 const SIGN: u32 = 1 << 31;
 
-/// Looks for what others leave after which a workgroup waits no longer, and how long it sleeps between them, in 64 clocks: a millisecond or more, which workgroups that
+/// Looks for what others leave after which a workgroup waits no longer: with sleep between them a millisecond or more, which workgroups that
 /// are there at the same time do not come near.
 const LOOKS: u32 = 1 << 12;
-const SLEEP: u32 = 1;
 
 /// No member.
 const NONE: u32 = u32::MAX;

@@ -22,7 +22,7 @@ mod verify;
 
 pub use abi::first_workgroup_id;
 pub(crate) use builder::drops;
-pub use builder::{Buffer, Builder, OpenLoop};
+pub use builder::{Buffer, Builder, OpenLoop, SLEEP};
 pub use chain::InChain;
 pub use constraint::{Constraint, Group};
 pub use generic::{Gen, Generic, Type};
