@@ -153,6 +153,10 @@ pub enum Number {
     Before,
     /// What the counter of a round's last step wraps to 0 at: one less than its workgroups in a launch's last round, and more in others.
     Wraps,
+    /// What the counter of a level wraps to 0 at, and above it how many waves the level before has; what launches it knows that.
+    Counts,
+    /// Where two parts of a launch begin, the second above the first; what launches it knows that.
+    Begins,
 }
 
 /// The number behind an argument of a step's kernel.

@@ -129,7 +129,7 @@ pub(super) fn number(graph: &FusedGraph, step: &Step, n: Number, width: usize) -
         Number::Offset(i) => bytes(i, access(i).view.offset),
         Number::Stride(i, d) => bytes(i, access(i).view.strides[d]),
         Number::Length(i, d) => access(i).view.dims[d] as u32,
-        Number::Round | Number::Before | Number::Wraps => 0,
+        Number::Round | Number::Before | Number::Wraps | Number::Counts | Number::Begins => 0,
         Number::Pieces(i, d, n) => (access(i).view.dims[d] as u32).div_ceil(n.max(1)),
     }
 }

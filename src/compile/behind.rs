@@ -6,12 +6,11 @@
 use super::beside::{Members, Part, described};
 use super::cache::StepCode;
 use super::kernel::KernelCode;
-use super::link::{Beside, can_be_linked, linked};
+use super::link::{Beside, begins, can_be_linked, counts};
 use crate::kernels;
 use crate::runtime::plan::{Address, Indices, Launch, Linked, Region};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Levels of a launch at most.
 const MOST_LEVELS: usize = 64;
@@ -35,15 +34,12 @@ impl Built {
 
     /// It can be a level of a launch.
     fn able(&self, target: Target) -> bool {
-        !self.parts.is_empty() && self.parts.iter().all(|((_, n, ..), code)| can_be_linked(target, &code[*n]))
+        !self.parts.is_empty() && self.parts.iter().all(|(p, code)| p.workgroups() > 0 && can_be_linked(target, &code[p.number]))
     }
 
     /// Waves that all its workgroups have.
     fn waves(&self, target: Target) -> u32 {
-        let of = |((_, n, grid, sets), code): &(Part, StepCode)| {
-            grid.iter().product::<u32>().saturating_mul(*sets * (code[*n].workgroup_size / target.info().wave_size))
-        };
-        self.parts.iter().map(of).fold(0, u32::saturating_add)
+        self.parts.iter().map(|(p, code)| p.beside(code, 0).waves(target)).fold(0, u32::saturating_add)
     }
 
     /// All of it as a step.
@@ -53,7 +49,7 @@ impl Built {
     }
 }
 
-/// Kernels of several levels and what they are called, by these.
+/// Kernels of several levels and what they are called, by what their code depends on.
 #[derive(Default)]
 pub(super) struct Behind {
     pub codes: BTreeMap<Vec<(u32, Part)>, (String, Option<StepCode>)>,
@@ -64,7 +60,7 @@ impl<'a> Members<'a> {
     fn take(&mut self, b: &'a Built, always: bool) -> bool {
         let before = self.list.len();
         let taken = b.parts.iter().all(|(part, code)| {
-            let member = self.member(&code[part.1], *part);
+            let member = self.member(&code[part.number], *part);
             let takes = if always { self.fits(&member) } else { self.pays(&member) };
             self.list.push(member);
             takes
@@ -78,7 +74,14 @@ impl<'a> Members<'a> {
 
 impl Behind {
     /// Launches with those joined that may be one: where that is faster, or, `always`, whatever waits take and however many have to take turns.
-    pub fn join(&mut self, target: Target, launches: Vec<Built>, always: bool) -> Vec<Built> {
+    /// `link` makes a kernel of parts.
+    pub fn join(
+        &mut self,
+        target: Target,
+        launches: Vec<Built>,
+        always: bool,
+        link: impl Fn(&[(u32, Part)], &[Beside]) -> Option<StepCode>,
+    ) -> Vec<Built> {
         let mut runs: Vec<Vec<usize>> = Vec::new();
         let mut members = Members::new(target, 1);
         for (n, next) in launches.iter().enumerate() {
@@ -90,7 +93,7 @@ impl Behind {
                 runs.push(Vec::new());
                 members = Members::new(target, 1);
                 members.list.extend(
-                    next.parts.iter().map(|(part, code)| members.member(&code[part.1], *part)).collect::<Vec<_>>(),
+                    next.parts.iter().map(|(part, code)| members.member(&code[part.number], *part)).collect::<Vec<_>>(),
                 );
             }
             runs.last_mut().into_iter().for_each(|r| r.push(n));
@@ -100,7 +103,7 @@ impl Behind {
         let mut now: Vec<u32> = Vec::new();
         for run in runs {
             let all: Vec<&Built> = run.iter().map(|n| &launches[*n]).collect();
-            let joined = if all.len() > 1 { self.one(target, &all) } else { None };
+            let joined = if all.len() > 1 { self.one(target, &all, &link) } else { None };
             match joined {
                 Some(one) => {
                     now.extend(run.iter().map(|_| out.len() as u32));
@@ -123,20 +126,22 @@ impl Behind {
     }
 
     /// Some launches as one, if they can be.
-    fn one(&mut self, target: Target, all: &[&Built]) -> Option<Built> {
+    fn one(
+        &mut self,
+        target: Target,
+        all: &[&Built],
+        link: impl Fn(&[(u32, Part)], &[Beside]) -> Option<StepCode>,
+    ) -> Option<Built> {
         let levels = || (0..).zip(all).flat_map(|(level, b)| b.parts.iter().map(move |part| (level, part)));
-        let key: Vec<(u32, Part)> = levels().map(|(level, (part, _))| (level, *part)).collect();
+        let key: Vec<(u32, Part)> = levels().map(|(level, (part, _))| (level, part.in_code())).collect();
         let number = self.codes.len();
-        let (name, code) = self.codes.entry(key).or_insert_with(|| {
-            let mut parts = Vec::new();
-            for (level, ((_, n, grid, sets), code)) in levels() {
-                parts.push(Beside { code: &code[*n], grid: *grid, sets: *sets, level });
-            }
-            let code = timed!("link", linked(target, &parts));
-            (format!("levels_{number}"), code.map(|k| Arc::new(vec![k])))
+        let beside: Vec<Beside> = levels().map(|(level, (part, code))| part.beside(code, level)).collect();
+        let (name, code) = self.codes.entry(key).or_insert_with_key(|key| {
+            (format!("levels_{number}"), link(key, &beside))
         });
         let code = code.clone()?;
         let kernel = &code[0];
+        let told = beside.iter().any(|p| p.told);
         let (mut args, mut indices, mut chain) = (Vec::new(), Vec::<Indices>::new(), Vec::new());
         let mut parts = kernel.chain.iter();
         for (level, b) in (0..).zip(all) {
@@ -146,22 +151,26 @@ impl Behind {
             let (mut at, mut counters) = (0, None);
             for (step, part) in steps.iter().zip(&mut parts) {
                 let counters = *counters.get_or_insert(part.counters as u64);
-                let (first, count) = (args.len() - at, part.args - 1);
+                let (first, count) = (args.len() - at, part.args - if told { 2 } else { 1 });
                 let own = b.launch.args[at..at + count].iter().map(|a| match a.region {
                     Region::Counters => Address { offset: a.offset + counters, ..*a },
                     _ => *a,
                 });
                 args.extend(own.chain([Address { region: Region::Counters, offset: part.links as u64 }]));
+                args.extend(told.then(|| counts(target, &beside, level)));
                 let own = b.launch.indices.iter().filter(|x| (at..at + count).contains(&(x.arg as usize)));
                 indices.extend(own.map(|x| Indices { arg: (x.arg as usize + first) as u32, ..x.clone() }));
                 chain.push(Linked { level, ..step.clone() });
                 at += count;
             }
         }
+        if told {
+            args.extend(begins(levels().map(|(_, (part, _))| part.workgroups())));
+        }
         let launch = Launch {
             kernel: name.clone(),
             step: described(all.iter().map(|b| &*b.launch.step)),
-            grid: kernel.grid,
+            grid: [beside.iter().map(Beside::workgroups).sum(), 1, 1],
             block: kernel.workgroup_size,
             sharing: kernel.sharing,
             chain,

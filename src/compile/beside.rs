@@ -1,4 +1,4 @@
-//! Steps that need not wait for each other, side by side in one launch ([`linked`]): the phases of a transposed convolution, the parts of a Concat or
+//! Steps that need not wait for each other, side by side in one launch ([`linked`](super::link::linked)): the phases of a transposed convolution, the parts of a Concat or
 //! a Split, branches of a network.
 //!
 //! Steps are gone through in order. To each come those behind it that are ready when it is: none reads what another one of them, or a step between, writes, or writes
@@ -13,7 +13,7 @@
 
 use super::cache::StepCode;
 use super::kernel::KernelCode;
-use super::link::{Beside, MOST_BYTES, MOST_CODE, PROLOGUE, can_be_linked, linked};
+use super::link::{Beside, MOST_BYTES, MOST_CODE, PROLOGUE, begins_len, can_be_linked};
 use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
 use crate::graph::plan::Lives;
 use crate::graph::view::View;
@@ -35,44 +35,82 @@ const MORE_BYTES: usize = 32 << 20;
 /// Rounds of workgroups over the device, at most: finding out whose they are takes each of them a little.
 const MOST_ROUNDS: u64 = 16;
 
-/// What of a step's kernels is run: the group of the step, the number of the kernel, its workgroups, and for how many steps in a row.
-pub(super) type Part = (usize, usize, [u32; 3], u32);
+/// What of a step's kernels is run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part {
+    /// The group of the step, and the number of the kernel.
+    pub group: usize,
+    pub number: usize,
+    /// Its workgroups, of which a kernel that is told its extents is told, too.
+    pub grid: [u32; 3],
+    pub told: bool,
+    /// For how many steps in a row.
+    pub sets: u32,
+}
+
+impl Part {
+    /// Of a step of a graph.
+    pub fn of(graph: &FusedGraph, step: usize, group: usize, number: usize, code: &KernelCode) -> Part {
+        let told = kernels::grid(graph, &graph.steps[step]);
+        Part { group, number, grid: told.unwrap_or(code.grid), told: told.is_some(), sets: 1 }
+    }
+
+    /// With a kernel of the group's.
+    pub fn beside(self, code: &[KernelCode], level: u32) -> Beside<'_> {
+        let Part { number, grid, told, sets, .. } = self;
+        Beside { code: &code[number], grid, told, sets, level }
+    }
+
+    /// What a launch's code depends on.
+    pub fn in_code(self) -> Part {
+        Part { grid: if self.told { [0; 3] } else { self.grid }, ..self }
+    }
+
+    /// Workgroups of all sets.
+    pub fn workgroups(self) -> u32 {
+        self.grid.iter().fold(self.sets, |n, g| n.saturating_mul(*g))
+    }
+}
 
 /// What is launched side by side.
 #[derive(Default)]
 pub(super) struct Abreast {
     /// Of a graph's step all those of its launch.
     pub of: FxHashMap<(usize, usize), Arc<Vec<usize>>>,
-    /// Kernels and what they are called; none where the parts cannot be one.
+    /// Kernels and what they are called, by what their code depends on; none where the parts cannot be one.
     pub codes: BTreeMap<Vec<Part>, (String, Option<StepCode>)>,
+}
+
+fn in_code(parts: &[Part]) -> Vec<Part> {
+    parts.iter().map(|p| p.in_code()).collect()
 }
 
 impl Abreast {
     /// The name and the kernel of some parts.
     pub fn code(&self, parts: &[Part]) -> Option<(&str, &StepCode)> {
-        let (name, code) = self.codes.get(parts)?;
+        let (name, code) = self.codes.get(&in_code(parts))?;
         Some((name, code.as_ref()?))
     }
 
-    /// Makes the kernel of some parts. `names` are those of groups.
+    /// Makes the kernel of some parts by `link`. `names` are those of groups.
     pub fn link<'a>(
         &mut self,
-        target: Target,
-        parts: Vec<Part>,
+        parts: &[Part],
         name: impl Fn(usize) -> &'a str,
         code: impl Fn(usize) -> &'a StepCode,
+        link: impl FnOnce(&[(u32, Part)], &[Beside]) -> Option<StepCode>,
     ) {
         let number = self.codes.len();
-        self.codes.entry(parts).or_insert_with_key(|parts| {
-            let beside: Vec<Beside> = parts
-                .iter()
-                .map(|(g, n, grid, sets)| Beside { code: &code(*g)[*n], grid: *grid, sets: *sets, level: 0 })
-                .collect();
+        self.codes.entry(in_code(parts)).or_insert_with(|| {
+            let beside: Vec<Beside> = parts.iter().map(|p| p.beside(code(p.group), 0)).collect();
             let name = match parts[..] {
-                [(group, n, _, sets)] => format!("{}_x{sets}", super::kernel::symbol(name(group), n)),
+                [Part { group, number, sets, .. }] => {
+                    format!("{}_x{sets}", super::kernel::symbol(name(group), number))
+                }
                 _ => format!("beside_{number}"),
             };
-            (name, linked(target, &beside).map(|k| Arc::new(vec![k])))
+            let parts: Vec<(u32, Part)> = parts.iter().map(|p| (0, *p)).collect();
+            (name, link(&parts, &beside))
         });
     }
 }
@@ -91,7 +129,7 @@ pub(super) fn levels<'a>(steps: &[usize], code: impl Fn(usize) -> &'a StepCode) 
     steps.iter().map(|i| code(*i).len()).max().unwrap_or(0)
 }
 
-/// The parts of a launch of the `n`th kernels of some steps, those that are equal as one; and the steps that have such kernels.
+/// The parts of a launch of the `n`th kernels of some steps, those that are equal as one, but for those whose workgroups are told; and the steps that have such kernels.
 pub(super) fn parts_of<'a>(
     graph: &FusedGraph,
     steps: &[usize],
@@ -102,10 +140,10 @@ pub(super) fn parts_of<'a>(
     let steps: Vec<usize> = steps.iter().copied().filter(|i| code(*i).len() > n).collect();
     let mut parts: Vec<Part> = Vec::new();
     for i in &steps {
-        let grid = kernels::grid(graph, &graph.steps[*i]).unwrap_or(code(*i)[n].grid);
+        let part = Part::of(graph, *i, group[*i], n, &code(*i)[n]);
         match parts.last_mut() {
-            Some((g, _, of, sets)) if (*g, *of) == (group[*i], grid) => *sets += 1,
-            _ => parts.push((group[*i], n, grid, 1)),
+            Some(p) if !part.told && (p.group, p.grid) == (part.group, part.grid) => p.sets += 1,
+            _ => parts.push(part),
         }
     }
     (parts, steps)
@@ -136,7 +174,7 @@ pub(super) fn find_beside<'a>(
     let kernel = |i: usize| {
         let first = code(i).first().filter(|k| !fixed(i) && can_be_linked(target, k))?;
         let able = code(i).iter().all(|k| k.rounds == 1);
-        able.then(|| (first, group[i], kernels::grid(graph, &graph.steps[i]).unwrap_or(first.grid)))
+        able.then(|| (first, Part::of(graph, i, group[i], 0, first)))
     };
     let mut done = vec![false; count];
     for first in 0..count {
@@ -144,9 +182,9 @@ pub(super) fn find_beside<'a>(
             continue;
         }
         let mut steps = vec![first];
-        if let Some((own, group, grid)) = kernel(first) {
+        if let Some((own, part)) = kernel(first) {
             let mut members = Members::new(target, 0);
-            members.list.push(members.member(own, (group, 0, grid, 1)));
+            members.list.push(members.member(own, part));
             let mut window = Window::default();
             window.add(&graph.steps[first]);
             let mut passed = 0;
@@ -156,8 +194,7 @@ pub(super) fn find_beside<'a>(
                 }
                 let step = &graph.steps[next];
                 let member = kernel(next).filter(|_| window.is_free(step));
-                let member =
-                    member.map(|(k, group, grid)| members.member(k, (group, 0, grid, 1))).filter(|m| members.pays(m));
+                let member = member.map(|(k, part)| members.member(k, part)).filter(|m| members.pays(m));
                 window.add(step);
                 match member.filter(|_| lives.begin_earlier(next, first, limit)) {
                     Some(member) => {
@@ -186,10 +223,7 @@ pub(super) fn find_beside<'a>(
 /// A kernel that may be launched together with others.
 pub(super) struct Member<'a> {
     code: &'a KernelCode,
-    /// Tells those with the same code.
-    group: (usize, usize),
-    /// Sets of arguments.
-    sets: u32,
+    part: Part,
     workgroups: u64,
     /// Those that a compute unit has at once.
     at_once: u64,
@@ -209,18 +243,23 @@ impl<'a> Members<'a> {
     }
 
     /// The kernel of a part.
-    pub fn member(&self, code: &'a KernelCode, (group, n, grid, sets): Part) -> Member<'a> {
+    pub fn member(&self, code: &'a KernelCode, part: Part) -> Member<'a> {
         let at_once = u64::from(self.target.occupancy(&code.resources(self.target)).workgroups);
-        let of_set: u64 = grid.iter().map(|g| u64::from(*g)).product();
-        Member { code, group: (group, n), sets, workgroups: of_set * u64::from(sets), at_once }
+        let of_set: u64 = part.grid.iter().map(|g| u64::from(*g)).product();
+        Member { code, part, workgroups: of_set * u64::from(part.sets), at_once }
     }
 
     /// One more can be launched with them.
     pub fn fits(&self, next: &Member) -> bool {
         let all = || self.list.iter().chain([next]);
-        let bytes: usize = all().map(|m| (m.code.kernarg_bytes as usize + 8 * self.more) * m.sets as usize).sum();
+        let told = all().any(|m| m.part.told);
+        let more = if told && self.more > 0 { self.more + 1 } else { self.more };
+        let table = if told { 8 * begins_len(self.list.len() + 1) } else { 0 };
+        let bytes: usize = all().map(|m| (m.code.kernarg_bytes as usize + 8 * more) * m.part.sets as usize).sum();
+        let bytes = bytes + table;
         let first = |(n, m): (usize, &Member)| {
-            let known = self.list[..n.min(self.list.len())].iter().any(|k| k.group == m.group);
+            let same = |k: &Member| (k.part.group, k.part.number) == (m.part.group, m.part.number);
+            let known = self.list[..n.min(self.list.len())].iter().any(same);
             if known { 0 } else { m.code.code.len() + PROLOGUE }
         };
         let code: usize = all().enumerate().map(first).sum();

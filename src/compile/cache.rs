@@ -30,6 +30,9 @@ pub const DEFAULT_BYTES: u64 = 512 << 20;
 /// Kernels kept in memory at most; beyond that the memory cache starts anew.
 const MOST_IN_MEMORY: usize = 1 << 14;
 
+/// Launches of several kernels that are kept, each of up to some 100 KB; beyond that they start anew.
+const MOST_LINKED: usize = 1 << 8;
+
 /// The kernels of one step, shared.
 pub type StepCode = Arc<Vec<KernelCode>>;
 
@@ -57,6 +60,8 @@ const BLOCK: u64 = 4096;
 #[derive(Debug, Default)]
 pub struct KernelCache {
     memory: Mutex<FxHashMap<u128, StepCode>>,
+    /// Launches of several kernels.
+    linked: Mutex<FxHashMap<u128, Option<StepCode>>>,
     folder: Option<PathBuf>,
     most_bytes: u64,
     found: [AtomicUsize; 3],
@@ -146,6 +151,27 @@ impl KernelCache {
         }
         memory.insert(hash, code.clone());
         Ok(code)
+    }
+
+    /// The kernel of a launch of several kernels, nothing where these cannot be one. It is kept in memory only: making it takes about as long as reading it.
+    pub(super) fn get_or_link(
+        &self,
+        target: Target,
+        parts: &str,
+        make: impl FnOnce() -> Option<KernelCode>,
+    ) -> Option<StepCode> {
+        let hash = xxh3_128(format!("{}|{parts}", target.name()).as_bytes());
+        let known = || self.linked.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(found) = known().get(&hash) {
+            return found.clone();
+        }
+        let code = make().map(|k| Arc::new(vec![k]));
+        let mut linked = known();
+        if linked.len() >= MOST_LINKED {
+            linked.clear();
+        }
+        linked.insert(hash, code.clone());
+        code
     }
 
     fn memory(&self) -> MutexGuard<'_, FxHashMap<u128, StepCode>> {

@@ -19,7 +19,8 @@
 //! Counters are zero before a launch and after it: that of the last level goes round to 0 with its last wave, behind which nobody looks at the others any more.
 
 use super::kernel::KernelCode;
-use super::link::{SGPRS, STANDING, Text, imm, s};
+use crate::mir::SLEEP;
+use super::link::{Beside, STANDING, Text, imm, s, sgprs};
 use barewave_isa::{
     Counter, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op,
 };
@@ -44,36 +45,67 @@ pub(super) fn bytes(levels: u32) -> u32 {
     levels * PITCH
 }
 
-/// The SGPRs that no kernel of a launch has: the address of the own level's counter, and what it wraps at.
+/// The SGPRs that no kernel of a launch has: the address of the own level's counter, and what it wraps at; and where a launch is told that, behind these how many waves the level
+/// before has.
 #[derive(Clone, Copy)]
 pub(super) struct Kept {
     counter: u16,
     wraps: u16,
+    told: bool,
+}
+
+/// What counters come to.
+#[derive(Clone, Copy)]
+pub(super) struct Counts {
+    /// Waves of the level before.
+    pub before: u32,
+    /// What the own level's wraps at: one less than its waves for the last level.
+    pub wraps: u32,
+}
+
+impl Counts {
+    /// Those of a level.
+    pub fn of(target: Target, parts: &[Beside], level: u32) -> Counts {
+        let of_level = |n: u32| -> u32 { parts.iter().filter(|p| p.level == n).map(|p| p.waves(target)).sum() };
+        let last = parts.last().is_some_and(|p| p.level == level);
+        Counts {
+            before: level.checked_sub(1).map_or(0, of_level),
+            wraps: if last { of_level(level) - 1 } else { u32::MAX },
+        }
+    }
 }
 
 /// A level of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
     pub number: u32,
-    /// Waves of the level before.
-    pub before: u32,
-    /// What its counter wraps at: one less than its waves for the last level.
-    pub wraps: u32,
+    /// None where the launch is told.
+    pub counts: Option<Counts>,
 }
 
 impl Kept {
     /// Behind the registers of all of them, if there is room.
-    pub fn of<'a>(target: Target, kernels: impl Iterator<Item = &'a KernelCode>) -> Option<Kept> {
-        let used = kernels.map(|k| k.sgprs).max()?.max(SGPRS).next_multiple_of(2);
+    pub fn of<'a>(target: Target, kernels: impl Iterator<Item = &'a KernelCode>, told: bool) -> Option<Kept> {
+        let used = kernels.map(|k| k.sgprs).max()?.max(sgprs(told)).next_multiple_of(if told { 4 } else { 2 });
         let info = target.info();
         let end = if info.architected_sgprs { u32::from(STANDING[0]) } else { info.max_sgprs };
-        let kept = Kept { counter: used as u16, wraps: used as u16 + 2 };
-        (used + 3 <= end).then_some(kept)
+        let kept = Kept { counter: used as u16, wraps: used as u16 + 2, told };
+        (kept.sgprs() <= end).then_some(kept)
     }
 
     /// SGPRs of a wave with them.
     pub fn sgprs(self) -> u32 {
-        u32::from(self.wraps) + 1
+        u32::from(self.wraps) + 1 + u32::from(self.told)
+    }
+
+    /// Arguments that they come from.
+    pub fn args(self) -> u32 {
+        1 + u32::from(self.told)
+    }
+
+    /// Waves of the level before, where the launch is told.
+    fn before(self) -> Operand {
+        s(self.wraps + 1)
     }
 
     fn address(self) -> Operand {
@@ -94,15 +126,21 @@ pub(super) fn policy_of(target: Target, op: Op) -> i32 {
 }
 
 impl Text {
-    /// Asks for where the counters are, whose address is an argument.
+    /// Asks for where the counters are, whose address is an argument, and for what they come to.
     pub(super) fn ask_counters(&mut self, kept: Kept, byte: u32) -> Option<()> {
-        let args = Operand::Regs(Regs::s(0, 2));
-        self.push(op::S_LOAD_DWORDX2, &[kept.address()], &[args, imm(byte)])
+        let args = [Operand::Regs(Regs::s(0, 2)), imm(byte)];
+        match kept.told {
+            true => self.push(op::S_LOAD_DWORDX4, &[Operand::Regs(Regs::s(kept.counter, 4))], &args),
+            false => self.push(op::S_LOAD_DWORDX2, &[kept.address()], &args),
+        }
     }
 
     /// Waits for the level before, and knows where the own one counts.
     pub(super) fn wait_for_level(&mut self, kept: Kept, level: Level) -> Option<()> {
-        self.push(op::S_MOV_B32, &[s(kept.wraps)], &[imm(level.wraps)])?;
+        if let Some(counts) = level.counts {
+            self.push(op::S_MOV_B32, &[s(kept.wraps)], &[imm(counts.wraps)])?;
+        }
+        let all = level.counts.map_or(kept.before(), |c| imm(c.before));
         let Some(before) = level.number.checked_sub(1) else { return Some(()) };
         self.wait_for(&[op::S_LOAD_DWORDX2])?;
         self.go_on(kept, before * PITCH)?;
@@ -112,9 +150,12 @@ impl Text {
         self.access(load, &[v(FOUND)], &[], self.target.info().device_load)?;
         self.wait_for(&[load])?;
         self.push(op::V_READFIRSTLANE_B32, &[s(SEEN)], &[v(FOUND)])?;
-        self.push(op::S_CMP_LG_U32, &[], &[s(SEEN), imm(level.before)])?;
+        self.push(op::S_CMP_EQ_U32, &[], &[s(SEEN), all])?;
+        // Over what follows, of a dword each.
+        self.push(op::S_CBRANCH_SCC1, &[], &[imm(2)])?;
+        self.push(op::S_SLEEP, &[], &[imm(SLEEP)])?;
         let back = (begin as i64 - self.code.len() as i64 - 4) / 4;
-        self.push(op::S_CBRANCH_SCC1, &[], &[Operand::Imm(back as u64)])?;
+        self.push(op::S_BRANCH, &[], &[Operand::Imm(back as u64)])?;
         // What scalar loads go through, too.
         let scalar = self.target.has(op::S_DCACHE_INV).then(|| Inst::new(op::S_DCACHE_INV, &[], &[]));
         for inst in crate::mir::drops(self.target).into_iter().chain(scalar) {
@@ -199,7 +240,7 @@ impl Text {
     }
 
     /// Waits until instructions like these are done.
-    fn wait_for(&mut self, ops: &[Op]) -> Option<()> {
+    pub(super) fn wait_for(&mut self, ops: &[Op]) -> Option<()> {
         let counters = |op: &Op| self.target.op(*op).map_or(&[][..], |i: &OpInfo| i.counters);
         let waits: Vec<(Counter, u8)> = ops.iter().flat_map(counters).map(|c| (*c, 0)).collect();
         self.target.encode_waits(&waits).iter().try_for_each(|i| self.inst(i))

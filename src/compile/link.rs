@@ -14,15 +14,17 @@
 //!     the kernel's code, as it is; of several levels, with branches to where a wave counts itself where it ended
 //! ```
 //! A kernel finds its arguments and workgroup ids in the registers in which it would find them in a launch of its own. So code that was compiled once is
-//! launched alone or with others, and what waits for its turn costs no launch. Where the hardware has ids in registers that code cannot write
+//! launched alone or with others, and what waits for its turn costs no launch. Where a kernel is told its extents, the launch is told how many workgroups
+//! its part has, so that its code serves all extents, too: where parts begin is then loaded, not part of the code. Where the hardware has ids in registers that code cannot write
 //! (gfx12), instructions that read these read others instead, at the upper end of what a wave has. A part is launched for one set of arguments or for several, which
 //! follow each other. Workgroups have as many waves as the largest one needs; those that a kernel does not ask for end at once, and no barrier waits for them.
 
 use super::kernel::{KernelCode, Linked};
-use super::levels::{self, Kept, Level, policy_of};
-use crate::kernels::{self, Arg};
+use super::levels::{self, Counts, Kept, Level, policy_of};
+use crate::kernels::{self, Arg, Number};
 use crate::mir::first_workgroup_id;
-use barewave_isa::{Decoder, Inst, ModName, Mode, Op, Operand, Reg, Target, encode, op};
+use crate::runtime::plan::{Address, Region};
+use barewave_isa::{Decoder, Inst, ModName, Mode, Op, Operand, Reg, Regs, Target, encode, op};
 use std::collections::BTreeMap;
 
 /// Bytes that code begins at a multiple of: a line of the instruction cache.
@@ -37,17 +39,27 @@ const NUMBER: u16 = 16;
 const SET: u16 = 17;
 const WHOLE: u16 = 18;
 const IDS: [u16; 3] = [19, 20, 21];
-/// SGPRs that it has.
-pub(super) const SGPRS: u32 = 22;
+
+/// SGPRs that prologues have, and before them questions for what the launch is told.
+pub(super) fn sgprs(told: bool) -> u32 {
+    if told { TABLE as u32 + TABLE_LEN as u32 } else { 22 }
+}
 
 /// The SGPRs that stand for the hardware's registers of ids: x, and y below z.
 pub(super) const STANDING: [u16; 2] = [104, 105];
+
+/// What a launch is told of where its parts begin is looked at by so many of them at a time, from this register on.
+const TABLE: u16 = 24;
+const TABLE_LEN: usize = 16;
 
 /// A kernel of several: its code, its workgroups for a set of arguments, how many sets there are, and the level that it waits with.
 #[derive(Clone, Copy)]
 pub(super) struct Beside<'a> {
     pub code: &'a KernelCode,
     pub grid: [u32; 3],
+    /// How many workgroups there are along x, the only dimension, does not stand in the code: the launch is told.
+    pub told: bool,
+    /// One where that is so.
     pub sets: u32,
     pub level: u32,
 }
@@ -63,14 +75,66 @@ impl Beside<'_> {
         self.of_set().saturating_mul(self.sets)
     }
 
-    fn waves(&self, target: Target) -> u32 {
+    pub fn waves(&self, target: Target) -> u32 {
         self.workgroups().saturating_mul(self.code.workgroup_size / target.info().wave_size)
     }
 
-    /// Bytes of a set's arguments, where there are several levels with that of the counters.
-    fn bytes(&self, levels: u32) -> u32 {
-        self.code.kernarg_bytes + if levels > 1 { 8 } else { 0 }
+    /// Bytes of a set's arguments, with so many of the launch's own.
+    fn bytes(&self, own: u32) -> u32 {
+        self.code.kernarg_bytes + 8 * own
     }
+}
+
+/// Arguments behind those of each set's kernel: where counters are, and what they come to.
+fn own_args(parts: &[Beside]) -> u32 {
+    match levels_of(parts) {
+        1 => 0,
+        _ => 1 + u32::from(is_told(parts)),
+    }
+}
+
+/// The launch is told how many workgroups its parts have.
+fn is_told(parts: &[Beside]) -> bool {
+    parts.iter().any(|p| p.told)
+}
+
+/// The numbers of a launch's table of so many parts, one for each but the first, from the end: how many are asked for together.
+fn table(parts: usize) -> Vec<usize> {
+    let count = parts.saturating_sub(1);
+    let rest = count % TABLE_LEN;
+    let rest = (rest > 0).then(|| rest.next_power_of_two().max(2));
+    rest.into_iter().chain(std::iter::repeat_n(TABLE_LEN, count / TABLE_LEN)).collect()
+}
+
+/// Arguments of [`begins`].
+pub(super) fn begins_len(parts: usize) -> usize {
+    table(parts).iter().sum::<usize>() / 2
+}
+
+/// What a launch whose parts have so many workgroups is told of where each but the first begins: two numbers in each argument, behind all others. Those of the last part come
+/// last, and the first ones stand for nothing where they are more than there are parts.
+pub(super) fn begins(workgroups: impl Iterator<Item = u32>) -> Vec<Address> {
+    let mut firsts: Vec<u32> = Vec::new();
+    let mut first = 0;
+    for n in workgroups {
+        firsts.push(first);
+        first += n;
+    }
+    let len = 2 * begins_len(firsts.len());
+    let mut all = vec![0; (len + 1).saturating_sub(firsts.len())];
+    all.extend(firsts.into_iter().skip(1));
+    all.chunks_exact(2).map(|pair| number_pair(pair[0], pair[1])).collect()
+}
+
+/// What parts of a level are told: what its counter wraps at, and how many waves count before.
+pub(super) fn counts(target: Target, parts: &[Beside], level: u32) -> Address {
+    let Counts { before, wraps } = Counts::of(target, parts, level);
+    number_pair(wraps, before)
+}
+
+/// Two numbers as an argument.
+fn number_pair(low: u32, high: u32) -> Address {
+    Address { region: Region::Value, offset: u64::from(low) | u64::from(high) << 32 }
 }
 
 /// Levels of some parts.
@@ -128,6 +192,20 @@ impl Text {
         self.push(op, &[s(to)], &[s(a), b])
     }
 
+    /// Asks by load number `n` of those of a table behind so many bytes of arguments, and waits for what it gives.
+    fn ask_table(&mut self, byte: u32, loads: &[usize], n: usize) -> Option<()> {
+        let before: usize = loads[..n].iter().sum();
+        let by = match loads[n] {
+            2 => op::S_LOAD_DWORDX2,
+            4 => op::S_LOAD_DWORDX4,
+            8 => op::S_LOAD_DWORDX8,
+            _ => op::S_LOAD_DWORDX16,
+        };
+        let (to, args) = (Regs::s(TABLE, loads[n] as u8), Regs::s(0, 2));
+        self.push(by, &[Operand::Regs(to)], &[Operand::Regs(args), imm(byte + 4 * before as u32)])?;
+        self.wait_for(&[by])
+    }
+
     /// Arguments lie so many bytes further on.
     fn move_arguments(&mut self, by: Operand) -> Option<()> {
         self.set(op::S_ADD_U32, 0, 0, by)?;
@@ -170,15 +248,15 @@ impl Text {
         part: &Beside,
         size: u32,
         number: Operand,
-        (first, byte): (u32, u32),
+        (first, byte): (Operand, u32),
         waits: Option<(Kept, Level)>,
     ) -> Option<()> {
         if part.code.workgroup_size < size {
             self.end_others(part.code.workgroup_size)?;
         }
         match first {
-            0 => self.push(op::S_MOV_B32, &[s(NUMBER)], &[number])?,
-            _ => self.push(op::S_SUB_U32, &[s(NUMBER)], &[number, imm(first)])?,
+            Operand::Imm(0) => self.push(op::S_MOV_B32, &[s(NUMBER)], &[number])?,
+            _ => self.push(op::S_SUB_U32, &[s(NUMBER)], &[number, first])?,
         }
         if byte > 0 {
             self.move_arguments(imm(byte))?;
@@ -186,7 +264,7 @@ impl Text {
         if part.sets > 1 {
             self.divide(SET, NUMBER, part.of_set(), part.workgroups())?;
             self.leave(NUMBER, SET, part.of_set())?;
-            let bytes = part.code.kernarg_bytes + if waits.is_some() { 8 } else { 0 };
+            let bytes = part.bytes(waits.map_or(0, |(kept, _)| kept.args()));
             self.set(op::S_MUL_I32, SET, SET, imm(bytes))?;
             self.move_arguments(s(SET))?;
         }
@@ -194,9 +272,10 @@ impl Text {
             self.ask_counters(kept, part.code.kernarg_bytes)?;
         }
         // What is left of the number, behind a dimension of it.
-        let mut end = part.of_set();
+        let grid = if part.told { [u32::MAX, 1, 1] } else { part.grid };
+        let mut end = if part.told { u32::MAX } else { part.of_set() };
         for (dim, to) in IDS.into_iter().enumerate() {
-            let of = part.grid[dim];
+            let of = grid[dim];
             end = end.div_ceil(of.max(1));
             match (of, end) {
                 (1, _) => self.push(op::S_MOV_B32, &[s(to)], &[imm(0)])?,
@@ -295,6 +374,20 @@ pub(super) const MOST_BYTES: usize = 4096;
 /// Bytes that counters of levels begin at a multiple of.
 const COUNTERS: usize = 256;
 
+/// Of a part but the first, by which of the loads of a launch's table the question whether a workgroup is one of it finds where it begins, and where among what that has loaded.
+fn place_in_table(parts: usize, part: usize) -> (usize, usize) {
+    let loads = table(parts);
+    // From the end, where the last part is.
+    let mut back = parts - part;
+    for (n, len) in loads.iter().enumerate().rev() {
+        if back <= *len {
+            return (n, len - back);
+        }
+        back -= len;
+    }
+    (0, 0)
+}
+
 /// True for a kernel that can be one of several. Workgroups that wait for each other are left to themselves: they count what is there, and are not to end a result.
 pub(super) fn can_be_linked(target: Target, kernel: &KernelCode) -> bool {
     let waits = kernel.counters > 0 && kernel.sharing == [1; 3];
@@ -307,22 +400,23 @@ pub(super) fn can_be_linked(target: Target, kernel: &KernelCode) -> bool {
 pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
     let size = parts.iter().map(|p| p.code.workgroup_size).max()?;
     let total = parts.iter().fold(0u32, |n, p| n.saturating_add(p.workgroups()));
-    let levels = levels_of(parts);
-    let bytes: usize = parts.iter().map(|p| p.bytes(levels) as usize * p.sets as usize).sum();
-    let fits = |p: &Beside| can_be_linked(target, p.code) && p.of_set() > 0;
+    let (levels, told, own) = (levels_of(parts), is_told(parts), own_args(parts));
+    let of_parts: usize = parts.iter().map(|p| p.bytes(own) as usize * p.sets as usize).sum();
+    let bytes = of_parts + if told { 8 * begins_len(parts.len()) } else { 0 };
+    let fits = |p: &Beside| {
+        let along_x = p.sets == 1 && p.grid[1..] == [1; 2];
+        can_be_linked(target, p.code) && p.of_set() > 0 && (!p.told || along_x)
+    };
     if !parts.iter().all(fits) || bytes > MOST_BYTES || total >= 1 << 31 {
         return None;
     }
     let kept = match levels {
         1 => None,
-        _ => Some(Kept::of(target, parts.iter().map(|p| p.code))?),
+        _ => Some(Kept::of(target, parts.iter().map(|p| p.code), told)?),
     };
-    let waves = |level: u32| -> u32 { parts.iter().filter(|p| p.level == level).map(|p| p.waves(target)).sum() };
-    let of_level: Vec<u32> = (0..levels).map(waves).collect();
     let level_of = |p: &Beside| Level {
         number: p.level,
-        before: (p.level as usize).checked_sub(1).map_or(0, |n| of_level[n]),
-        wraps: if p.level + 1 < levels { u32::MAX } else { of_level[p.level as usize] - 1 },
+        counts: (!told).then(|| Counts::of(target, parts, p.level)),
     };
     let architected = target.info().architected_sgprs;
     let number = match architected {
@@ -334,7 +428,12 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
     let mut blocks: Vec<(u32, Text, Body)> = Vec::new();
     for (n, part) in parts.iter().enumerate() {
         let mut text = Text::new(target);
-        text.prologue(part, size, number, (first, byte), kept.map(|k| (k, level_of(part))))?;
+        // Where it begins stands in the register that the question whether the workgroup is one of it has looked at.
+        let begins = match n.checked_sub(1).filter(|_| told) {
+            Some(_) => s(TABLE + place_in_table(parts.len(), n).1 as u16),
+            None => imm(first),
+        };
+        text.prologue(part, size, number, (begins, byte), kept.map(|k| (k, level_of(part))))?;
         let body = match parts[..n].iter().position(|other| std::ptr::eq(other.code, part.code)) {
             Some(other) => Body::Of(other),
             None => {
@@ -344,7 +443,7 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
         };
         blocks.push((first, text, body));
         first += part.workgroups();
-        byte += part.bytes(levels) * part.sets;
+        byte += part.bytes(own) * part.sets;
     }
     let mut tells = Text::new(target);
     if let Some(kept) = kept {
@@ -359,8 +458,17 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
     let asked = |nops: usize, starts: &[usize]| -> Option<(Text, bool)> {
         let (mut text, mut astray) = (Text::new(target), false);
         (0..nops).try_for_each(|_| text.push(op::S_NOP, &[], &[imm(0)]))?;
+        let mut group = None;
         for (n, (first, ..)) in blocks.iter().enumerate().skip(1).rev() {
-            text.push(op::S_CMP_LT_U32, &[], &[imm(first - 1), number])?;
+            if told {
+                let (of, at) = place_in_table(parts.len(), n);
+                if group.replace(of) != Some(of) {
+                    text.ask_table(of_parts as u32, &table(parts.len()), of)?;
+                }
+                text.push(op::S_CMP_GE_U32, &[], &[number, s(TABLE + at as u16)])?;
+            } else {
+                text.push(op::S_CMP_LT_U32, &[], &[imm(first - 1), number])?;
+            }
             astray |= branch(&mut text, op::S_CBRANCH_SCC1, starts.get(n).copied().unwrap_or(0))?;
         }
         Some((text, astray))
@@ -406,27 +514,36 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
         }
         text.append(&tells);
         if !astray {
-            return Some(described(target, parts, text, (total, kept)));
+            return Some(described(target, parts, text, (total, bytes as u32, kept)));
         }
     }
     None
 }
 
 /// What launches and the descriptor have to know of the code.
-fn described(target: Target, parts: &[Beside], text: Text, (workgroups, kept): (u32, Option<Kept>)) -> KernelCode {
+fn described(
+    target: Target,
+    parts: &[Beside],
+    text: Text,
+    (workgroups, bytes, kept): (u32, u32, Option<Kept>),
+) -> KernelCode {
     let most = |of: fn(&KernelCode) -> u32| parts.iter().map(|p| of(p.code)).max().unwrap_or(0);
     let architected = target.info().architected_sgprs;
-    let own = if architected { u32::from(STANDING[1]) + 1 } else { SGPRS };
+    let own = if architected { u32::from(STANDING[1]) + 1 } else { sgprs(is_told(parts)) };
     let (mut beside, mut counters, mut args) = (Vec::new(), 0, Vec::new());
     for p in parts {
         let KernelCode { sharing, flops, .. } = *p.code;
         for _ in 0..p.sets {
             let first = args.len();
-            args.extend(p.code.args.iter().copied().chain(kept.map(|_| Arg::Links)));
+            let of_launch = [Arg::Links, Arg::Number(Number::Counts)];
+            args.extend(p.code.args.iter().chain(&of_launch[..own_args(parts) as usize]).copied());
             let args = args.len() - first;
             beside.push(Linked { args, grid: p.grid, sharing, counters, links: 0, before: 0, wraps: 0, flops });
             counters += p.code.counters;
         }
+    }
+    if is_told(parts) {
+        args.extend(std::iter::repeat_n(Arg::Number(Number::Begins), begins_len(parts.len())));
     }
     // Those of levels follow what kernels have of their own.
     let levels = levels_of(parts);
@@ -447,7 +564,7 @@ fn described(target: Target, parts: &[Beside], text: Text, (workgroups, kept): (
         spills: most(|k| k.spills),
         lds_bytes: most(|k| k.lds_bytes),
         scratch_bytes: 0,
-        kernarg_bytes: parts.iter().map(|p| p.bytes(levels) * p.sets).sum(),
+        kernarg_bytes: bytes,
         workgroup_size: most(|k| k.workgroup_size),
         waves_per_simd: 0,
         wants_scratch_resource: false,

@@ -42,6 +42,7 @@ use beside::{Abreast, Part, find_beside, levels, parts_of};
 use cache::StepCode;
 use chain::{Chains, find_chains, round_of};
 use kernel::{compile_chain, compile_step, launch_order, symbol};
+use link::Beside;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
@@ -236,6 +237,7 @@ impl Compiler {
         );
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let mut behind = Behind::default();
+        let link = |parts: &[(u32, Part)], beside: &[Beside]| self.link(&groups, parts, beside);
         let when = self.options.tuning.levels();
         let joins = self.joins && when != kernels::When::Never;
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
@@ -265,6 +267,7 @@ impl Compiler {
                         let (step, own) = (&graph.steps[*i], &k.args[args.len()..args.len() + part.args]);
                         let first = args.len() as u32;
                         let found = indices(own, graph, step).into_iter();
+                        let grid = kernels::grid(graph, step).unwrap_or(part.grid);
                         numbers.extend(found.map(|x| Indices { arg: x.arg + first, ..x }));
                         args.extend(own.iter().map(|a| {
                             let at = address(*a, graph, step, (g, *i, n, 0), &memory[g], &blobs);
@@ -277,13 +280,13 @@ impl Compiler {
                             };
                             Address { offset: at.offset + ahead, ..at }
                         }));
-                        let (step, grid, sharing, flops) = (step.name.clone(), part.grid, part.sharing, part.flops);
+                        let (step, sharing, flops) = (step.name.clone(), part.sharing, part.flops);
                         linked.push(launches::Linked { step, grid, sharing, flops, level });
                     }
                     Launch {
                         kernel: name.to_string(),
                         step: beside::described(steps.iter().map(|i| &*graph.steps[*i].name)),
-                        grid: k.grid,
+                        grid: [linked.iter().map(|l| l.grid.iter().product::<u32>()).sum(), 1, 1],
                         block: k.workgroup_size,
                         sharing: k.sharing,
                         chain: linked,
@@ -325,16 +328,13 @@ impl Compiler {
                     let mut push = |code: (&StepCode, usize), launch: Launch, (steps, parts): (&[usize], &[Part])| {
                         let last = launches.len() as u32;
                         let launch = Launch { after: std::mem::replace(&mut after, vec![last]), ..launch };
-                        // Kernels that are told their extents serve all of them; those of levels have theirs in their code.
-                        let sized = |i: &usize| kernels::grid(graph, &graph.steps[*i]).is_some();
-                        let apart = !launch.copies.is_empty() || steps.iter().any(sized);
-                        let parts = if apart { &[] } else { parts };
-                        let parts = parts.iter().map(|p| (*p, compiled[p.0].0.clone())).collect();
+                        let parts = if launch.copies.is_empty() { parts } else { &[] };
+                        let parts = parts.iter().map(|p| (*p, compiled[p.group].0.clone())).collect();
                         launches.push(Built { launch, code: (code.0.clone(), code.1), parts, steps: steps.to_vec() });
                     };
                     let alone = |i: usize, n: usize, round: u32| {
                         let launch = one(i, n, round);
-                        let part: Part = (group_of[g][i], n, launch.grid, 1);
+                        let part = Part::of(graph, i, group_of[g][i], n, &code((g, i))[n]);
                         (launch, part)
                     };
                     if let &[i] = steps {
@@ -348,7 +348,10 @@ impl Compiler {
                         match abreast.code(&parts) {
                             Some((name, code)) => {
                                 let launch = of_several((name, &code[0]), &some, n);
-                                let launch = Launch { beside: launch.chain, chain: Vec::new(), ..launch };
+                                let mut launch = Launch { beside: launch.chain, chain: Vec::new(), ..launch };
+                                if parts.iter().any(|p| p.told) {
+                                    launch.args.extend(link::begins(parts.iter().map(|p| p.workgroups())));
+                                }
                                 push((code, 0), launch, (&some, &parts));
                             }
                             None => some.iter().for_each(|i| {
@@ -364,7 +367,7 @@ impl Compiler {
             }
             let in_place = in_place::find(graph, &launches);
             let launches =
-                if joins { behind.join(self.target, launches, when == kernels::When::Always) } else { launches };
+                if joins { behind.join(self.target, launches, when == kernels::When::Always, link) } else { launches };
             let kernels = stats(&launches);
             Plan {
                 version: PLAN_VERSION,
@@ -447,7 +450,8 @@ impl Compiler {
                 for n in 0..levels(&steps, |i| code_of(group[i])) {
                     let (parts, some) = parts_of(graph, &steps, n, group, |i| code_of(group[i]));
                     if some.len() > 1 {
-                        timed!("link", out.link(self.target, parts, |g| &groups[g].name, &code_of));
+                        let link = |parts: &[(u32, Part)], beside: &[Beside]| self.link(groups, parts, beside);
+                        out.link(&parts, |g| &groups[g].name, &code_of, link);
                     }
                 }
                 steps.iter().for_each(|i| _ = out.of.insert((g, *i), steps.clone()));
@@ -504,6 +508,23 @@ impl Compiler {
         self.kernels(&group.key, make)
     }
 
+    /// What is added to what a kernel is known as: those of a tuning are others.
+    fn tuned(&self) -> String {
+        let tuning = self.options.tuning.for_target(self.target);
+        tuning.map_or_else(String::new, |t| format!(" tuned {:x}", xxh3_128(t.to_string().as_bytes())))
+    }
+
+    /// The kernel of several parts, if they can be one, from the cache or made: a launch that is told its extents has the same code for all of them.
+    fn link(&self, groups: &[Group], parts: &[(u32, Part)], beside: &[Beside]) -> Option<StepCode> {
+        timed!("link", {
+            let mut key = self.tuned();
+            for (level, Part { group, number, grid, told, sets }) in parts.iter().map(|(l, p)| (l, p.in_code())) {
+                key.push_str(&format!("|{level} {number} {grid:?} {told} {sets} {}", groups[group].key));
+            }
+            self.options.cache.get_or_link(self.target, &key, || link::linked(self.target, beside))
+        })
+    }
+
     /// Kernels from the cache by what they are known as, or made.
     fn kernels(
         &self,
@@ -515,11 +536,7 @@ impl Compiler {
             let (code, ir): (Vec<_>, Vec<_>) = make(self.options.keep_ir)?.into_iter().unzip();
             return Ok((Arc::new(code), ir.into_iter().flatten().collect()));
         }
-        // Kernels of a tuning are others.
-        let key = match self.options.tuning.for_target(self.target) {
-            Some(tuning) => &format!("{own} tuned {:x}", xxh3_128(tuning.to_string().as_bytes())),
-            None => own,
-        };
+        let key = &format!("{own}{}", self.tuned());
         let make = || Ok::<_, Error>(make(false)?.into_iter().map(|(code, _)| code).collect());
         let code = self.options.cache.get_or_compile(self.target, key, make)?;
         Ok((code, Vec::new()))
@@ -606,7 +623,9 @@ fn stats(launches: &[Built]) -> Vec<KernelStats> {
     for b in launches {
         let name = &b.launch.kernel;
         let at = *known.entry(name).or_insert_with(|| {
-            out.push(b.kernel().stats(name.clone(), b.launch.step.clone(), 0));
+            let known = b.kernel().stats(name.clone(), b.launch.step.clone(), 0);
+            // Where a launch is told its workgroups, the kernel does not know.
+            out.push(KernelStats { workgroups: b.launch.grid.iter().map(|g| u64::from(*g)).product(), ..known });
             out.len() - 1
         });
         out[at].launches += 1;

@@ -3,6 +3,7 @@
 use crate::support::build::{Builder, int, ints};
 use crate::support::device::TARGETS;
 use crate::support::drawn;
+use crate::support::generate::network;
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
 use barewave::kernels::{Tuning, When};
@@ -148,6 +149,21 @@ fn steps_of_a_layer_are_levels() {
     }
 }
 
+/// The model leaves these dimensions of its inputs open, or all.
+fn open(b: &mut Builder, which: Option<&[usize]>) -> Options {
+    let mut shapes = Options::default();
+    for (n, input) in b.model.graph.inputs.iter_mut().enumerate() {
+        for (d, dim) in input.shape.iter_mut().flatten().enumerate() {
+            if let (Dim::Known(extent), true) = (&*dim, which.is_none_or(|w| w.contains(&d))) {
+                let name = format!("d{n}_{d}");
+                shapes.dims.insert(name.clone(), *extent);
+                *dim = Dim::Symbol(name);
+            }
+        }
+    }
+    shapes
+}
+
 /// Extents that the model leaves open.
 #[test]
 fn open_extents_have_levels() {
@@ -157,18 +173,60 @@ fn open_extents_have_levels() {
     let y = b.node("ReduceMean", &[&y], &[("axes", ints(&[2, 3])), ("keepdims", int(0))]);
     let y = b.node("Softmax", &[&y], &[]);
     b.output(&y);
-    let dims = &mut b.model.graph.inputs[0].shape;
-    for (d, name) in [(0, "n"), (2, "h"), (3, "w")] {
-        dims.as_mut().unwrap()[d] = Dim::Symbol(name.into());
+    let shapes = open(&mut b, Some(&[0, 2, 3]));
+    agrees(&b, &shapes, 1e-4, "open", is_one);
+}
+
+/// Lines of any number and length: so many levels that what the launch is told of them is asked for more than once, branches of which some have one workgroup and others
+/// several, and a product among them whose code knows its extents.
+fn any_lines(lines: usize, length: usize, deep: usize) -> (Builder, Options) {
+    let mut b = Builder::new(17, 941);
+    let x = given(&mut b, DType::F32, &[1, lines, length]);
+    let z = given(&mut b, DType::F32, &[1, 3, length + 2]);
+    let (mut ends, row) = ([x, z], given(&mut b, DType::F32, &[2, 40]));
+    for n in 0..deep {
+        for x in &mut ends {
+            let y = b.node("Softmax", &[x.as_str()], &[("axis", int(2))]);
+            *x = b.node(if n % 2 == 0 { "Add" } else { "Mul" }, &[&y, x.as_str()], &[]);
+        }
     }
-    let mut shapes = Options::default();
-    for (name, n) in [("n", 2), ("h", 5), ("w", 6)] {
-        shapes.dims.insert(name.into(), n);
+    let (w, bias) = (typed(&mut b, DType::F32, &[33, 40]), typed(&mut b, DType::F32, &[33]));
+    let y = b.node("Gemm", &[&row, &w, &bias], &[("transB", int(1))]);
+    let y = b.node("Softmax", &[&y], &[]);
+    ends.iter().chain([&y]).for_each(|y| b.output(y));
+    let shapes = open(&mut b, None);
+    (b, shapes)
+}
+
+#[test]
+fn launches_that_are_told_their_extents_have_the_same_code() {
+    for deep in [1, 2, 9, 20] {
+        let mut codes: Vec<Vec<(String, Vec<u8>)>> = vec![Vec::new(); TARGETS.len()];
+        for (lines, length) in [(2, 65), (7, 131), (12, 699)] {
+            let (b, shapes) = any_lines(lines, length, deep);
+            agrees(&b, &shapes, 1e-4, &format!("{deep} times {lines} lines of {length}"), is_one);
+            let fused = fuse(&b.model, &shapes).unwrap();
+            for (target, known) in TARGETS.iter().zip(&mut codes) {
+                let compiled = Compiler::new(Target::parse(target).unwrap(), Default::default());
+                let code = compiled.compile_graph(&fused).unwrap().code().to_vec();
+                known.push((target.to_string(), code));
+            }
+        }
+        for of_target in codes {
+            for (target, code) in &of_target[1..] {
+                assert!(of_target[0].1 == *code, "{target}, {deep}: each extent has its own code");
+            }
+        }
     }
-    agrees(&b, &shapes, 1e-4, "open", |compiled, what| {
-        let (launches, levels) = counted(compiled);
-        assert!(launches < levels, "{what}: {launches} launches of {levels} levels");
-    });
+}
+
+#[test]
+fn random_networks_of_open_extents_agree() {
+    for seed in 0..60 {
+        let mut b = network(3000 + seed);
+        let shapes = open(&mut b, None);
+        agrees(&b, &shapes, 1e-4, &format!("network {seed}"), |_, _| {});
+    }
 }
 
 #[test]
