@@ -34,7 +34,8 @@ impl Built {
 
     /// It can be a level of a launch.
     fn able(&self, target: Target) -> bool {
-        !self.parts.is_empty() && self.parts.iter().all(|(p, code)| p.workgroups() > 0 && can_be_linked(target, &code[p.number]))
+        !self.parts.is_empty()
+            && self.parts.iter().all(|(p, code)| p.workgroups() > 0 && can_be_linked(target, &code[p.number]))
     }
 
     /// Waves that all its workgroups have.
@@ -136,9 +137,8 @@ impl Behind {
         let key: Vec<(u32, Part)> = levels().map(|(level, (part, _))| (level, part.in_code())).collect();
         let number = self.codes.len();
         let beside: Vec<Beside> = levels().map(|(level, (part, code))| part.beside(code, level)).collect();
-        let (name, code) = self.codes.entry(key).or_insert_with_key(|key| {
-            (format!("levels_{number}"), link(key, &beside))
-        });
+        let (name, code) =
+            self.codes.entry(key).or_insert_with_key(|key| (format!("levels_{number}"), link(key, &beside)));
         let code = code.clone()?;
         let kernel = &code[0];
         let told = beside.iter().any(|p| p.told);

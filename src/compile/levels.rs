@@ -19,8 +19,8 @@
 //! Counters are zero before a launch and after it: that of the last level goes round to 0 with its last wave, behind which nobody looks at the others any more.
 
 use super::kernel::KernelCode;
-use crate::mir::SLEEP;
 use super::link::{Beside, STANDING, Text, imm, s, sgprs};
+use crate::mir::SLEEP;
 use barewave_isa::{
     Counter, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op,
 };

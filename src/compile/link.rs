@@ -414,10 +414,7 @@ pub(super) fn linked(target: Target, parts: &[Beside]) -> Option<KernelCode> {
         1 => None,
         _ => Some(Kept::of(target, parts.iter().map(|p| p.code), told)?),
     };
-    let level_of = |p: &Beside| Level {
-        number: p.level,
-        counts: (!told).then(|| Counts::of(target, parts, p.level)),
-    };
+    let level_of = |p: &Beside| Level { number: p.level, counts: (!told).then(|| Counts::of(target, parts, p.level)) };
     let architected = target.info().architected_sgprs;
     let number = match architected {
         true => Operand::Regs(Reg::ttmp(9).into()),

@@ -9,6 +9,7 @@ mod device;
 mod foreign;
 mod handlers;
 mod hosts;
+mod levels;
 mod matrix;
 mod matrix_modifiers;
 mod modes;

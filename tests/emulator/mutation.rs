@@ -10,16 +10,16 @@ use crate::support::clang::*;
 use crate::support::device::TARGETS;
 use crate::support::drawn;
 use crate::support::generate::{OPERATORS, operator};
-use barewave::Compiler;
 use barewave::codeobj::ElfFile;
-use barewave::emu::{EmuDevice, Fault, LaunchOptions};
+use barewave::emu::{EmuDevice, Fault, LaunchOptions, Module};
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
 use barewave::kernels::{EQUAL_SHARES, Tuned, Tuning, Way, candidates, joined};
 use barewave::onnx::Model;
-use barewave::runtime::plan::{Address, Port, Region};
+use barewave::runtime::plan::{Address, Launch, Port, Region};
 use barewave::tensor::{DType, HostTensor};
 use barewave::verify;
+use barewave::{Compiled, Compiler};
 use barewave_isa::{Decoder, Inst, Mode, Target, op};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ fn addresses(t: Target, elf: &[u8], kernel: &str, which: impl Fn(&Inst) -> bool)
 }
 
 /// What the static verifier finds first in a kernel, the instruction at an address left out.
-fn found(elf: &[u8], kernel: &str, without: Option<u64>) -> Option<String> {
+pub fn found(elf: &[u8], kernel: &str, without: Option<u64>) -> Option<String> {
     let file = ElfFile::parse(elf).unwrap();
     let options = verify::Options { without, ..verify::Options::default() };
     let reports = verify::check(&file, elf, Some(kernel), &options).unwrap();
@@ -232,6 +232,72 @@ fn with_kernels<R>(
         .without_levels()
         .compile_graph(graph)
         .unwrap_or_else(|e| panic!("{what} on {target}: {e}"));
+    let mut seen = BTreeSet::new();
+    let counts = launches(t, &program, inputs, |launch, run| {
+        let name = format!("{what}, {} on {target}", launch.kernel);
+        let go = |without: Option<u64>| {
+            let options = LaunchOptions { strict: true, without, single_thread: true, ..LaunchOptions::default() };
+            run.go(None, &options)
+        };
+        seen.insert(launch.kernel.clone()).then(|| with(&name, t, program.code(), &launch.kernel, &go))
+    });
+    counts.into_iter().flatten().collect()
+}
+
+/// A launch that may be run again and again from the same memory.
+pub struct Run<'a> {
+    device: &'a EmuDevice,
+    module: &'a Module,
+    launch: &'a Launch,
+    args: &'a [u8],
+    /// What memory holds before that kernels may write, counters at the end.
+    before: Vec<(u64, Vec<u8>)>,
+}
+
+impl Run<'_> {
+    fn restore(&self) {
+        self.before.iter().for_each(|(at, data)| self.device.write(*at, data).unwrap());
+    }
+
+    /// Runs it, with another file's code where there is one.
+    pub fn go(&self, other: Option<&[u8]>, options: &LaunchOptions) -> Result<(), Fault> {
+        self.restore();
+        self.begin(other, options)
+    }
+
+    /// The same with a counter at a byte that never comes to what is waited for.
+    pub fn go_in_vain(&self, byte: u64, other: Option<&[u8]>, options: &LaunchOptions) -> Result<(), Fault> {
+        self.restore();
+        if let Some((at, _)) = self.before.last() {
+            self.device.write(at + byte, &[0x55; 4]).unwrap();
+        }
+        self.begin(other, options)
+    }
+
+    fn begin(&self, other: Option<&[u8]>, options: &LaunchOptions) -> Result<(), Fault> {
+        let other = other.map(|elf| self.device.load(elf).unwrap());
+        let kernel = other.as_ref().unwrap_or(self.module).kernel(&self.launch.kernel).unwrap();
+        self.device.launch(&kernel, self.launch.grid, [self.launch.block, 1, 1], self.args, options).map(drop)
+    }
+
+    /// What the last run has left: outputs, intermediate tensors, and counters.
+    pub fn left(&self) -> Vec<Vec<u8>> {
+        let read = |(at, before): &(u64, Vec<u8>)| {
+            let mut data = vec![0; before.len()];
+            self.device.read(*at, &mut data).unwrap();
+            data
+        };
+        self.before.iter().map(read).collect()
+    }
+}
+
+/// Puts a model on a device, and shows each of its launches in turn.
+pub fn launches<R>(
+    t: Target,
+    program: &Compiled,
+    inputs: &[HostTensor],
+    mut with: impl FnMut(&Launch, &Run) -> R,
+) -> Vec<R> {
     let (elf, plan) = (program.code().clone(), program.plan());
     let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
     let module = device.load(&elf).unwrap();
@@ -264,34 +330,22 @@ fn with_kernels<R>(
         .copied()
         .chain([(arena, plan.arena_bytes as usize), (counters, plan.counter_bytes as usize)])
         .collect();
-    let mut seen = BTreeSet::new();
-    let mut counts = Vec::new();
+    let mut out = Vec::new();
     for launch in &plan.launches {
-        let kernel = module.kernel(&launch.kernel).unwrap();
         let args: Vec<u8> = launch.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
-        let go = |without: Option<u64>| {
-            let options = LaunchOptions { strict: true, without, single_thread: true, ..LaunchOptions::default() };
-            device.launch(&kernel, launch.grid, [launch.block, 1, 1], &args, &options).map(drop)
+        // Results may take the place of operands: every run starts from the same memory.
+        let read = |(at, bytes): &(u64, usize)| {
+            let mut data = vec![0; *bytes];
+            device.read(*at, &mut data).unwrap();
+            (*at, data)
         };
-        if seen.insert(&launch.kernel) {
-            // Results may take the place of operands: every run starts from the same memory.
-            let read = |(at, bytes): &(u64, usize)| {
-                let mut data = vec![0; *bytes];
-                device.read(*at, &mut data).unwrap();
-                (*at, data)
-            };
-            let before: Vec<(u64, Vec<u8>)> = written.iter().map(read).collect();
-            let restore = || before.iter().for_each(|(at, data)| device.write(*at, data).unwrap());
-            let name = format!("{what}, {} on {target}", launch.kernel);
-            counts.push(with(&name, t, &elf, &launch.kernel, &|without| {
-                restore();
-                go(without)
-            }));
-            restore();
-        }
-        go(None).unwrap();
+        let before = written.iter().map(read).collect();
+        let run = Run { device: &device, module: &module, launch, args: &args, before };
+        out.push(with(launch, &run));
+        let options = LaunchOptions { strict: true, single_thread: true, ..LaunchOptions::default() };
+        run.go(None, &options).unwrap();
     }
-    counts
+    out
 }
 
 /// Keys each larger than the one before: the maximum rises all the way, and what was summed is scaled anew again and again.

@@ -200,22 +200,20 @@ fn any_lines(lines: usize, length: usize, deep: usize) -> (Builder, Options) {
 
 #[test]
 fn launches_that_are_told_their_extents_have_the_same_code() {
-    for deep in [1, 2, 9, 20] {
-        let mut codes: Vec<Vec<(String, Vec<u8>)>> = vec![Vec::new(); TARGETS.len()];
+    const SOME: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+    for deep in [1, 9, 20] {
+        let mut codes: Vec<Vec<Vec<u8>>> = vec![Vec::new(); SOME.len()];
         for (lines, length) in [(2, 65), (7, 131), (12, 699)] {
             let (b, shapes) = any_lines(lines, length, deep);
             agrees(&b, &shapes, 1e-4, &format!("{deep} times {lines} lines of {length}"), is_one);
             let fused = fuse(&b.model, &shapes).unwrap();
-            for (target, known) in TARGETS.iter().zip(&mut codes) {
-                let compiled = Compiler::new(Target::parse(target).unwrap(), Default::default());
-                let code = compiled.compile_graph(&fused).unwrap().code().to_vec();
-                known.push((target.to_string(), code));
+            for (target, known) in SOME.iter().zip(&mut codes) {
+                let compiler = Compiler::new(Target::parse(target).unwrap(), Default::default());
+                known.push(compiler.compile_graph(&fused).unwrap().code().to_vec());
             }
         }
-        for of_target in codes {
-            for (target, code) in &of_target[1..] {
-                assert!(of_target[0].1 == *code, "{target}, {deep}: each extent has its own code");
-            }
+        for (target, codes) in SOME.iter().zip(codes) {
+            assert!(codes.windows(2).all(|c| c[0] == c[1]), "{target}, {deep}: each extent has its own code");
         }
     }
 }
