@@ -107,10 +107,39 @@ fn waiting(machine: &Machine, waves: u32) -> f64 {
     WAITING + 2.5 * machine.device_latency + TURN * f64::from(waves)
 }
 
-/// A step that waits for so many waves begins sooner than one with a launch of its own.
-pub fn waits_pay(target: Target, waves: u32) -> bool {
+/// Cycles that a step begins sooner which waits for so many waves than one with a launch of its own: less than none where that is later.
+pub fn waiting_saves(target: Target, waves: u32) -> f64 {
     let machine = Machine::of(target);
-    waiting(&machine, waves) < machine.launch
+    machine.launch - waiting(&machine, waves)
+}
+
+/// Cycles of a wave that is alone for each instruction, and besides. Fitted to 5,000 kernels of five networks on gfx906, gfx942, gfx1100 and gfx1201 in the cycle model,
+/// of at most one workgroup for each compute unit: 4.9 to 8.5 and 1,040 to 2,050; half of them are within a fifth of it.
+const PACE: f64 = 6.0;
+const BEGINS: f64 = 1500.0;
+
+/// What a kernel's workgroups do.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// All of them.
+    pub workgroups: u64,
+    /// Waves of one.
+    pub waves: u32,
+    /// Instructions that a wave executes.
+    pub executed: u32,
+}
+
+impl Work {
+    /// Cycles of all of it with so many workgroups at once on a compute unit, about: as many rounds as that takes, or what the instructions take of the SIMDs.
+    pub fn cycles(&self, target: Target, at_once: u64) -> f64 {
+        let (machine, info) = (Machine::of(target), target.info());
+        let executed = f64::from(self.executed);
+        let cus = info.cus as u64;
+        let rounds = self.workgroups.div_ceil(cus * at_once.max(1));
+        let each = self.workgroups as f64 / cus as f64;
+        let issued = each * f64::from(self.waves) * executed * machine.issue / f64::from(info.simds);
+        (rounds as f64 * (PACE * executed + BEGINS)).max(issued)
+    }
 }
 
 /// Cycles until a step begins behind another one of so many waves, whichever way is quicker.

@@ -1,7 +1,8 @@
 //! Launches one behind the other as levels of one ([`levels`](super::levels)): a launch costs more than what makes a level wait.
 //!
-//! Launches are gone through in order. One joins those before it where none of them then has fewer workgroups at once than it can make use of, and where its level's
-//! wait, which grows with the waves that count before it, takes less than a launch.
+//! Launches are gone through in order. One joins those before it where what that saves, a launch without its level's
+//! wait, which grows with the waves that count before it, is more than what all then take longer, because as many workgroups are on a compute unit at once as the kernel with
+//! the most registers and LDS lets be.
 
 use super::beside::{Members, Part, described};
 use super::cache::StepCode;
@@ -57,15 +58,16 @@ pub(super) struct Behind {
 }
 
 impl<'a> Members<'a> {
-    /// Takes a launch's kernels, if that pays, or, `always`, if it can be.
-    fn take(&mut self, b: &'a Built, always: bool) -> bool {
-        let before = self.list.len();
-        let taken = b.parts.iter().all(|(part, code)| {
+    /// Takes a launch's kernels, if they can be launched with the others and what they all take longer is less than what that saves.
+    fn take(&mut self, b: &'a Built, saves: f64) -> bool {
+        let (before, alone) = (self.list.len(), self.longer(0));
+        let fits = b.parts.iter().all(|(part, code)| {
             let member = self.member(&code[part.number], *part);
-            let takes = if always { self.fits(&member) } else { self.pays(&member) };
+            let fits = self.fits(&member);
             self.list.push(member);
-            takes
+            fits
         });
+        let taken = fits && self.longer(0) - alone - self.longer(before) < saves;
         if !taken {
             self.list.truncate(before);
         }
@@ -87,9 +89,11 @@ impl Behind {
         let mut members = Members::new(target, 1);
         for (n, next) in launches.iter().enumerate() {
             let before = n.checked_sub(1).map(|n| &launches[n]);
-            let follows = next.able(target)
-                && before.is_some_and(|b| b.able(target) && (always || kernels::waits_pay(target, b.waves(target))));
-            let fits = follows && runs.last().is_some_and(|r| r.len() < MOST_LEVELS) && members.take(next, always);
+            let saves =
+                |b: &Built| if always { f64::INFINITY } else { kernels::waiting_saves(target, b.waves(target)) };
+            let saves = before.filter(|b| next.able(target) && b.able(target)).map_or(0.0, saves);
+            let follows = saves > 0.0 && runs.last().is_some_and(|r| r.len() < MOST_LEVELS);
+            let fits = follows && members.take(next, saves);
             if !fits {
                 runs.push(Vec::new());
                 members = Members::new(target, 1);

@@ -266,6 +266,19 @@ impl<'a> Members<'a> {
         bytes <= MOST_BYTES && code <= MOST_CODE
     }
 
+    /// Cycles that those from number `first` on, which are launched together, take longer than with as many workgroups at once on a compute unit as each could have, about.
+    pub fn longer(&self, first: usize) -> f64 {
+        let list = &self.list[first..];
+        let resources = most_of(list.iter().map(|m| m.code.resources(self.target)));
+        let together = resources.map_or(0, |r| u64::from(self.target.occupancy(&r).workgroups));
+        let longer = |m: &Member| {
+            let waves = m.code.workgroup_size.div_ceil(self.target.info().wave_size);
+            let work = kernels::Work { workgroups: m.workgroups, waves, executed: m.code.executed };
+            work.cycles(self.target, together) - work.cycles(self.target, m.at_once)
+        };
+        list.iter().filter(|m| m.at_once > together).map(longer).sum()
+    }
+
     /// One more is worth it: a launch is saved, and all have as many workgroups at once as before, or as they have.
     pub fn pays(&self, next: &Member) -> bool {
         let all = || self.list.iter().chain([next]);

@@ -251,6 +251,7 @@ mod tests {
         vec![KernelCode {
             code: vec![byte; 1000],
             instructions: 250,
+            executed: 250,
             vgprs: 1,
             agprs: 0,
             sgprs: 2,

@@ -19,6 +19,8 @@ pub struct KernelCode {
     pub code: Vec<u8>,
     /// Instructions in it.
     pub instructions: u32,
+    /// Instructions that a wave executes, about.
+    pub executed: u32,
     /// VGPRs of a wave.
     pub vgprs: u32,
     /// AGPRs of a wave.
@@ -107,6 +109,7 @@ impl KernelCode {
         KernelCode {
             code: m.emitted.code.clone(),
             instructions: m.emitted.insts as u32,
+            executed: 0,
             vgprs: m.usage.vgprs,
             agprs: m.usage.agprs,
             sgprs: m.usage.sgprs,
@@ -237,8 +240,10 @@ pub fn compile_step(
         kernel.function.name = symbol(name, i);
         kernel.function.workgroups = Some(kernel.grid.iter().fold(1, |n: u32, g| n.saturating_mul(*g)));
         let source = keep_ir.then(|| kernel.function.clone());
+        let executed = kernel.function.executed();
         let machine = passes::compile(kernel.function)?;
         let code = KernelCode {
+            executed,
             grid: kernel.grid,
             args: kernel.args,
             blobs: kernel.blobs,
@@ -291,9 +296,11 @@ pub fn compile_chain(
     function.name = name.to_string();
     function.workgroups = Some(workgroups);
     let source = keep_ir.then(|| function.clone());
+    let executed = function.executed();
     let machine = passes::compile(function)?;
     let flops = chain.iter().map(|l| l.flops).sum();
     let code = KernelCode {
+        executed,
         grid: [workgroups, 1, 1],
         args,
         flops,

@@ -555,6 +555,7 @@ fn described(
     let mut all = KernelCode {
         code: text.code,
         instructions: text.instructions + codes.values().sum::<u32>(),
+        executed: most(|k| k.executed),
         vgprs: most(|k| k.vgprs).max(if kept.is_some() { levels::VGPRS } else { 0 }),
         agprs: most(|k| k.agprs),
         sgprs: most(|k| k.sgprs).max(own).max(kept.map_or(0, Kept::sgprs)),

@@ -24,6 +24,9 @@ pub enum Pipeline {
     Modulo(u8),
 }
 
+/// What is taken for the rounds of a loop whose number is not known.
+const UNKNOWN_TRIPS: f64 = 8.0;
+
 /// A counted loop.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Loop {
@@ -46,6 +49,18 @@ pub struct Loop {
     pub overrun: bool,
     /// Rounds take two buffers in turn: the body is written twice, where that saves moving addresses from one to the other.
     pub in_turns: bool,
+}
+
+impl super::Function {
+    /// Instructions that a wave executes, about, as long as loops are nodes: those whose number of rounds only a run tells are taken for a few.
+    pub fn executed(&self) -> u32 {
+        let mut rounds = vec![1.0; self.blocks.len()];
+        for l in &self.loops {
+            let trips = l.trips().map_or(UNKNOWN_TRIPS, f64::from);
+            rounds[l.header.0 as usize..=l.latch.0 as usize].iter_mut().for_each(|r| *r *= trips);
+        }
+        self.blocks.iter().zip(rounds).map(|(b, r)| b.insts.len() as f64 * r).sum::<f64>() as u32
+    }
 }
 
 impl Loop {
