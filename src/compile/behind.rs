@@ -106,17 +106,19 @@ impl Behind {
         let mut out: Vec<Built> = Vec::new();
         // The launch that each one has become.
         let mut now: Vec<u32> = Vec::new();
-        for run in runs {
+        // A run's code may turn out to be too long: then its halves are tried.
+        runs.reverse();
+        while let Some(mut run) = runs.pop() {
             let all: Vec<&Built> = run.iter().map(|n| &launches[*n]).collect();
-            let joined = if all.len() > 1 { self.one(target, &all, &link) } else { None };
+            let joined = if all.len() > 1 { self.one(target, &all, &link) } else { Some(all[0].clone()) };
             match joined {
                 Some(one) => {
                     now.extend(run.iter().map(|_| out.len() as u32));
                     out.push(one);
                 }
                 None => {
-                    now.extend((0..).zip(&run).map(|(n, _)| out.len() as u32 + n));
-                    out.extend(all.into_iter().cloned());
+                    let behind = run.split_off(run.len() / 2);
+                    runs.extend([behind, run]);
                 }
             }
         }

@@ -260,7 +260,7 @@ impl<'a> Members<'a> {
         let first = |(n, m): (usize, &Member)| {
             let same = |k: &Member| (k.part.group, k.part.number) == (m.part.group, m.part.number);
             let known = self.list[..n.min(self.list.len())].iter().any(same);
-            if known { 0 } else { m.code.code.len() + PROLOGUE }
+            PROLOGUE + if known { 0 } else { m.code.code.len() }
         };
         let code: usize = all().enumerate().map(first).sum();
         bytes <= MOST_BYTES && code <= MOST_CODE
