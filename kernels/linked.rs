@@ -114,7 +114,7 @@ pub fn waiting_saves(target: Target, waves: u32) -> f64 {
 }
 
 /// Cycles of a wave that is alone for each instruction, and besides. Fitted to 5,000 kernels of five networks on gfx906, gfx942, gfx1100 and gfx1201 in the cycle model,
-/// of at most one workgroup for each compute unit: 4.9 to 8.5 and 1,040 to 2,050; half of them are within a fifth of it.
+/// of at most one workgroup for each compute unit, and the instructions that it has recorded: 4.9 to 8.5 and 1,040 to 2,050; half of them are within a fifth of it.
 const PACE: f64 = 6.0;
 const BEGINS: f64 = 1500.0;
 

@@ -249,6 +249,15 @@ impl<'a> Members<'a> {
         Member { code, part, workgroups: of_set * u64::from(part.sets), at_once }
     }
 
+    /// Workgroups that a compute unit has at once of some that are launched together: none where what all of them ask for is more than it has.
+    fn together<'m>(&self, list: impl Iterator<Item = &'m Member<'a>>) -> u64
+    where
+        'a: 'm,
+    {
+        let resources = most_of(list.map(|m| m.code.resources(self.target)));
+        resources.map_or(0, |r| u64::from(self.target.occupancy(&r).workgroups))
+    }
+
     /// One more can be launched with them.
     pub fn fits(&self, next: &Member) -> bool {
         let all = || self.list.iter().chain([next]);
@@ -263,14 +272,14 @@ impl<'a> Members<'a> {
             PROLOGUE + if known { 0 } else { m.code.code.len() }
         };
         let code: usize = all().enumerate().map(first).sum();
-        bytes <= MOST_BYTES && code <= MOST_CODE
+        let total: u64 = all().map(|m| m.workgroups).sum();
+        bytes <= MOST_BYTES && code <= MOST_CODE && total < 1 << 31 && self.together(all()) > 0
     }
 
     /// Cycles that those from number `first` on, which are launched together, take longer than with as many workgroups at once on a compute unit as each could have, about.
     pub fn longer(&self, first: usize) -> f64 {
         let list = &self.list[first..];
-        let resources = most_of(list.iter().map(|m| m.code.resources(self.target)));
-        let together = resources.map_or(0, |r| u64::from(self.target.occupancy(&r).workgroups));
+        let together = self.together(list.iter());
         let longer = |m: &Member| {
             let waves = m.code.workgroup_size.div_ceil(self.target.info().wave_size);
             let work = kernels::Work { workgroups: m.workgroups, waves, executed: m.code.executed };
@@ -282,8 +291,7 @@ impl<'a> Members<'a> {
     /// One more is worth it: a launch is saved, and all have as many workgroups at once as before, or as they have.
     pub fn pays(&self, next: &Member) -> bool {
         let all = || self.list.iter().chain([next]);
-        let resources = most_of(all().map(|m| m.code.resources(self.target)));
-        let together = resources.map_or(0, |r| u64::from(self.target.occupancy(&r).workgroups));
+        let together = self.together(all());
         let device = together * self.target.info().cus as u64;
         let total: u64 = all().map(|m| m.workgroups).sum();
         self.fits(next)

@@ -137,7 +137,7 @@ pub struct UOp {
     pub src: [Src; 4],
     /// Destination: element offset of a row, or scalar index.
     pub dst: u32,
-    /// Second destination (scalar index), where there is one.
+    /// Second destination (scalar index), where there is one; operations of the loop that a branch with [`WAITS`] ends.
     pub dst2: u32,
     /// Offset, immediate, or index of the micro-operation to jump to.
     pub imm: i64,
