@@ -375,7 +375,33 @@ fn are_apart(a: &View, b: &View) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cache::tests::code;
     use super::*;
+
+    const PART: Part = Part { group: 0, number: 0, grid: [1 << 16, 1, 1], told: false, sets: 1 };
+
+    fn members(codes: &[KernelCode]) -> Members<'_> {
+        let mut members = Members::new(Target::GFX90A, 1);
+        members.list = codes.iter().map(|c| members.member(c, PART)).collect();
+        members
+    }
+
+    #[test]
+    fn kernels_are_one_launch_only_where_there_is_room_for_all() {
+        let of = |workgroup_size, vgprs| KernelCode { workgroup_size, vgprs, ..code(0)[0].clone() };
+        // Sixteen waves of 64 registers, and a wave of 512, but not sixteen of 512.
+        let (wide, deep) = (of(1024, 64), of(64, 512));
+        for (before, next, fits) in [(&wide, &wide, true), (&deep, &deep, true), (&wide, &deep, false)] {
+            let before = [before.clone()];
+            let members = members(&before);
+            assert!(members.list[0].at_once > 0);
+            assert_eq!(members.fits(&members.member(next, PART)), fits);
+        }
+        // With as many at once they take no longer.
+        let small = of(64, 64);
+        assert_eq!(members(&[small.clone(), small.clone()]).longer(0), 0.0);
+        assert!(members(&[small, deep]).longer(0) > 0.0);
+    }
 
     #[test]
     fn parts_of_lines_are_apart() {

@@ -244,10 +244,11 @@ fn write(path: &Path, key: &str, kernels: &[KernelCode]) -> std::io::Result<()> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn code(byte: u8) -> Vec<KernelCode> {
+    /// A kernel of nothing.
+    pub fn code(byte: u8) -> Vec<KernelCode> {
         vec![KernelCode {
             code: vec![byte; 1000],
             instructions: 250,

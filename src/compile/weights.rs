@@ -71,17 +71,16 @@ impl Source {
 
     /// Writes the bytes some at a time, as much as stays in the cache, through `buffer`. What they are made of is read in `room`.
     fn write_to(&self, room: &mut Room, buffer: &mut Vec<u8>, to: &mut dyn Write) -> std::io::Result<()> {
-        let operand = match self {
+        let made = match self {
             Source::Tensor(t) => return to.write_all(t.brought(room).bytes()),
-            Source::Blob(b) => b.operand.as_ref(),
+            Source::Blob(b) => b,
         };
+        let operand = made.operand.as_ref();
         let mapped = operand.and_then(|p| p.tensor.ready()).filter(|bytes| bytes.len() > READ);
         mapped.into_iter().for_each(|bytes| mapped::bring(bytes));
         let brought = operand.filter(|_| mapped.is_none()).map(|p| p.tensor.brought(room));
         let operand = operand.map(|p| (brought.as_ref().unwrap_or(&p.tensor), p.offset));
-        if let Source::Blob(b) = self {
-            b.get().pieces(operand, SOME, buffer, |piece| to.write_all(piece))?;
-        }
+        made.get().pieces(operand, SOME, buffer, |piece| to.write_all(piece))?;
         mapped.into_iter().for_each(|bytes| mapped::release(bytes));
         Ok(())
     }
