@@ -52,7 +52,8 @@ pub struct Loop {
 }
 
 impl super::Function {
-    /// Instructions that a wave executes, about, as long as loops are nodes: those whose number of rounds only a run tells are taken for a few.
+    /// Instructions that a wave executes, about, as long as loops are nodes: one that goes every way, and the rounds of loops that only a run tells are
+    /// taken for a few.
     pub fn executed(&self) -> u32 {
         let mut rounds = vec![1.0; self.blocks.len()];
         for l in &self.loops {

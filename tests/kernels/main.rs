@@ -18,6 +18,7 @@ mod depthwise;
 mod direct;
 mod divided;
 mod dots;
+mod executed;
 mod fourier;
 mod joined;
 mod listings;
