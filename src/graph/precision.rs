@@ -7,6 +7,8 @@
 //! * what is computed of shapes and constants alone, because sizes have to be exact and nothing of it runs on the device,
 //! * operators whose floats ONNX has in 32 bits only, or whose results change with the type beyond rounding (numbers of
 //!   elements, quantisation),
+//! * angles and places that arithmetic alone makes of inputs and constants (positions that are turned by, steps of a diffusion, buckets of
+//!   distances): 16 bits do not tell position 2049 from 2048, and a sine of thousands has nothing left of what was rounded,
 //! * sequences and optionals, and what goes into and comes out of nodes with graphs inside (If, Loop, Scan); the graphs are
 //!   converted as models of their own.
 
@@ -36,6 +38,14 @@ const KEPT: [&str; 17] = [
     "Unique",
 ];
 
+/// Operators that angles and places are made by.
+#[rustfmt::skip]
+const ARITHMETIC: [&str; 36] = [
+    "Abs", "Add", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant", "Div", "Einsum", "Exp", "Expand", "Flatten", "Floor", "Gather", "Gemm",
+    "Identity", "Log", "MatMul", "Max", "Min", "Mod", "Mul", "Neg", "Pow", "Range", "Reciprocal", "Reshape", "Slice", "Split", "Squeeze", "Sub",
+    "Tile", "Transpose", "Unsqueeze", "Where",
+];
+
 /// Inputs that are in 32 bits whatever the others are.
 fn stays(node: &Node, input: usize) -> bool {
     match node.op.as_str() {
@@ -43,6 +53,31 @@ fn stays(node: &Node, input: usize) -> bool {
         "Upsample" => input == 1,
         _ => false,
     }
+}
+
+/// The nodes, by their numbers, that make angles of sines and cosines and floats that become integers, where nothing but arithmetic is between these
+/// and inputs, constants and integers; the sines and cosines with them.
+fn angles(graph: &Graph, is_float: impl Fn(&str) -> bool) -> BTreeSet<usize> {
+    let makers = graph.nodes.iter().enumerate().flat_map(|(n, node)| node.outputs.iter().map(move |o| (o.as_str(), n)));
+    let makers: BTreeMap<&str, usize> = makers.collect();
+    let read = |n: usize| graph.nodes[n].inputs.iter().filter(|i| is_float(i)).filter_map(|i| makers.get(i.as_str()));
+    // Nodes stand behind what they read.
+    let mut plain = vec![false; graph.nodes.len()];
+    let mut kept = BTreeSet::new();
+    for (n, node) in graph.nodes.iter().enumerate() {
+        let known = read(n).all(|m| plain[*m]);
+        plain[n] = known && ARITHMETIC.contains(&node.op.as_str());
+        let becomes_integers = node.op == "Cast" && !node.outputs.iter().any(|o| is_float(o));
+        if known && (matches!(node.op.as_str(), "Sin" | "Cos") || becomes_integers) {
+            let mut open = vec![n];
+            while let Some(n) = open.pop() {
+                if kept.insert(n) {
+                    open.extend(read(n));
+                }
+            }
+        }
+    }
+    kept
 }
 
 fn is_kept(node: &Node) -> bool {
@@ -71,12 +106,13 @@ pub fn in_type(model: &Model, dtype: DType) -> Result<Model, Error> {
     out.whole.extend(model.graph.initializers.keys().cloned());
     // What follows from shapes and constants alone.
     let mut exact: BTreeSet<String> = model.graph.initializers.keys().cloned().collect();
-    for mut node in nodes {
+    let angles = angles(&model.graph, is_float);
+    for (n, mut node) in nodes.into_iter().enumerate() {
         let given = |node: &Node| node.inputs.iter().filter(|i| !i.is_empty()).cloned().collect::<Vec<_>>();
         let from_shapes =
             matches!(node.op.as_str(), "Shape" | "Size") || given(&node).iter().all(|i| exact.contains(i));
         let mut values = node.inputs.iter().chain(&node.outputs);
-        let converts = !from_shapes && !is_kept(&node) && values.all(known);
+        let converts = !from_shapes && !angles.contains(&n) && !is_kept(&node) && values.all(known);
         let floats = |names: &[String]| names.iter().any(|n| is_float(n));
         if from_shapes {
             exact.extend(node.outputs.iter().cloned());

@@ -413,6 +413,39 @@ fn models_compute_in_other_types() {
     }
 }
 
+/// Angles of positions, and buckets of distances, that 16 bits do not tell apart.
+#[test]
+fn positions_are_exact_in_other_types() {
+    let mut b = Builder::new(17, 3);
+    let positions = b.input_of(HostTensor::from_i64(&[1, 4], &[3, 2049, 30001, 49999]));
+    let distances = b.input_of(HostTensor::from_f32(&[4], &[0.5, 257.0, 4099.0, 8191.0]));
+    let frequencies = b.constant(HostTensor::from_f32(&[8, 1], &[1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.01]));
+    let (x, two) = (b.input(&[8, 4]), b.constant(HostTensor::from_f32(&[], &[2.0])));
+    let floats = b.node("Cast", &[&positions], &[("to", Attribute::Int(1))]);
+    let angles = b.node("MatMul", &[&frequencies, &floats], &[]);
+    let (cos, sin) = (b.node("Cos", &[&angles], &[]), b.node("Sin", &[&angles], &[]));
+    let turned = [b.node("Mul", &[&x, &cos], &[]), b.node("Mul", &[&x, &sin], &[])];
+    let sum = b.node("Sub", &[&turned[0], &turned[1]], &[]);
+    let halves = b.node("Div", &[&distances, &two], &[]);
+    let bucket = b.node("Cast", &[&halves], &[("to", Attribute::Int(7))]);
+    b.output(&sum);
+    b.output(&bucket);
+    for target in [Target::GFX906, Target::GFX1100] {
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
+        let run = |m: &Model| {
+            let compiled = compiler(target, KernelCache::in_memory()).compile(m, &Shapes::default()).unwrap();
+            Session::new(device.clone(), &compiled).unwrap().run(&b.inputs).unwrap().0
+        };
+        let want = run(&b.model);
+        for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+            let got = run(&barewave::graph::in_type(&b.model, dtype).unwrap());
+            let worst = got[0].to_f64().iter().zip(want[0].to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(worst > 0.0 && worst < tolerance, "{target} {dtype:?}: {worst}");
+            assert_eq!(got[1], want[1]);
+        }
+    }
+}
+
 /// The digits inside of an If, whose other branch says no; weights and image are read from outside.
 fn digits_if_asked() -> Model {
     let mut m = load("examples/digits/digits.onnx");
