@@ -14,6 +14,7 @@ use super::fused::{Access, FusedGraph, MadeRows, Normalize, Role, Standardized, 
 use super::join;
 use super::uses::{Changes, Changing, Uses};
 use super::view::View;
+use crate::mapped::Room;
 use crate::tensor::{DType, HostTensor};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -32,12 +33,12 @@ pub(crate) fn standardize(
     graph: &FusedGraph,
     worth: impl Fn(&FusedGraph, &Step, &[Turned]) -> bool,
 ) -> Option<FusedGraph> {
-    let mut changing = Changing::of(graph);
+    let (mut changing, mut room) = (Changing::of(graph), Room::default());
     for at in 0..graph.steps.len() {
         let now = changing.graph();
         let StepKind::Normalize(norm) = now.steps[at].kind else { continue };
         if let Some(found) = Found::of(now, changing.uses(), at, norm).filter(|_| !norm.magnitudes) {
-            changing.attempt(|graph, uses| found.changes(graph, uses, at, &worth));
+            changing.attempt(|graph, uses| found.changes(graph, uses, at, &worth, &mut room));
         }
     }
     changing.end()
@@ -88,6 +89,7 @@ impl Found {
         uses: &Uses,
         at: usize,
         worth: &impl Fn(&FusedGraph, &Step, &[Turned]) -> bool,
+        room: &mut Room,
     ) -> Option<Changes> {
         let normal = graph.steps[at].clone();
         let mut turned = Vec::new();
@@ -108,7 +110,8 @@ impl Found {
         let operand = |graph: &FusedGraph, i: Option<usize>| i.and_then(|i| column(graph, &normal, &normal.inputs[i]));
         let (scale, shift) = (operand(graph, self.scale), operand(graph, self.shift));
         for (turned, made) in turned.iter().zip(constants) {
-            let folded = folded(graph, &graph.steps[turned.at].inputs[1], scale.as_deref(), shift.as_deref())?;
+            let by = (scale.as_deref(), shift.as_deref());
+            let folded = folded(graph, &graph.steps[turned.at].inputs[1], by, room)?;
             for (t, data) in made.into_iter().zip(folded) {
                 graph.tensors[t.index()].role = Role::Constant(data);
             }
@@ -242,12 +245,13 @@ fn product(graph: &FusedGraph, normal: &Step, i: usize) -> Option<(Access, Acces
 const LEAST_SCALE: f32 = 1.0 / 16.0;
 
 /// Constant factors with the scale of each of their rows; the sum of each column of these; and of each column the sum of its elements times
-/// what is added to rows. `None` where the type of the factors is too narrow for them.
+/// what is added to rows. `None` where the type of the factors is too narrow for them. They are read in `room`; rows of f32 that lie as they are scaled
+/// are scaled when somebody wants them.
 fn folded(
     graph: &FusedGraph,
     factors: &Access,
-    scale: Option<&[f32]>,
-    shift: Option<&[f32]>,
+    (scale, shift): (Option<&[f32]>, Option<&[f32]>),
+    room: &mut Room,
 ) -> Option<[HostTensor; 3]> {
     let Role::Constant(data) = &graph.tensor(factors.tensor).role else { return None };
     let (depth, columns, wide) = (factors.view.dims[0], factors.view.dims[1], factors.view.strides[1] == 1);
@@ -260,19 +264,18 @@ fn folded(
     let line = if wide { columns } else { depth };
     let lines = if wide { depth } else { columns };
     let at_once = lines.div_ceil(4 * rayon::current_num_threads()).max(1);
-    let of_piece = |(piece, to): (usize, &mut [u8])| {
-        let sums = if wide { columns } else { to.len() / (line * size) };
+    // The sums of some lines, which are written where somebody wants them.
+    let of_piece = |piece: usize, from: &[u8], mut to: Option<&mut [u8]>| {
+        let sums = if wide { columns } else { from.len() / (line * size) };
         let (mut total, mut added) = (vec![0f32; sums], vec![0f32; sums]);
         let (mut before, mut after) = ([0f32; BLOCK], [0f32; BLOCK]);
-        for (i, to) in to.chunks_mut(line * size).enumerate() {
+        for (i, from) in from.chunks(line * size).enumerate() {
             let number = piece * at_once + i;
-            // In its own place it is read, and written.
-            data.copy_row(number, lines, to);
             let (mut sum, mut more) = (0.0, 0.0);
-            for (first, to) in (0..line).step_by(BLOCK).zip(to.chunks_mut(BLOCK * size)) {
+            for (first, from) in (0..line).step_by(BLOCK).zip(from.chunks(BLOCK * size)) {
                 let own = first..line.min(first + BLOCK);
                 let (before, after) = (&mut before[..own.len()], &mut after[..own.len()]);
-                read_block(dtype, to, before);
+                read_block(dtype, from, before);
                 match (wide, scale) {
                     (_, None) => after.copy_from_slice(before),
                     (true, Some(g)) => in_places(after, before, |_, x| x * g[number]),
@@ -281,7 +284,9 @@ fn folded(
                         in_places(after, &g[own.clone()], |x, g| x * g);
                     }
                 }
-                round_block(dtype, after, to);
+                if let Some(to) = &mut to {
+                    round_block(dtype, after, &mut to[(i * line + first) * size..][..from.len()]);
+                }
                 if wide {
                     in_places(&mut total[own.clone()], after, |t, x| t + x);
                     if let Some(b) = shift {
@@ -300,10 +305,19 @@ fn folded(
         }
         (total, added)
     };
+    let own = data.brought(room);
+    let pieces = own.bytes().par_chunks(at_once * line * size).enumerate();
     let mut parts: Vec<(Vec<f32>, Vec<f32>)> = Vec::new();
-    let whole = HostTensor::written(dtype, data.shape(), |out| {
-        parts = out.par_chunks_mut(at_once * line * size).enumerate().map(of_piece).collect();
-    });
+    let whole = if wide && dtype == DType::F32 {
+        parts = pieces.map(|(piece, from)| of_piece(piece, from, None)).collect();
+        scale.map_or_else(|| data.clone(), |g| data.scaled(&g.iter().map(|g| f64::from(*g)).collect::<Vec<_>>()))
+    } else {
+        let written = HostTensor::written(dtype, data.shape(), |out| {
+            let both = pieces.zip(out.par_chunks_mut(at_once * line * size));
+            parts = both.map(|((piece, from), to)| of_piece(piece, from, Some(to))).collect();
+        });
+        written.ok()?
+    };
     let together = |of: fn(&(Vec<f32>, Vec<f32>)) -> &Vec<f32>| match wide {
         true => (0..columns).map(|n| parts.iter().map(|p| f64::from(of(p)[n])).sum::<f64>() as f32).collect(),
         false => parts.iter().flat_map(|p| of(p).iter().copied()).collect::<Vec<f32>>(),
@@ -314,7 +328,7 @@ fn folded(
         return None;
     }
     let [total, added] = sums.map(|list| HostTensor::from_f32(&[columns], &list));
-    Some([whole.ok()?, total, added])
+    Some([whole, total, added])
 }
 
 /// Elements that are folded together.

@@ -150,11 +150,11 @@ impl Units {
 pub fn for_each_use(inst: &MInst, target: Target, mut f: impl FnMut(Part)) {
     // What [`MInst::uses`] gives, as a loop with one call, which is compiled in its place: a chain of iterators costs 5% more instructions.
     let slots = inst.info(target).map_or(&[][..], |info| info.dsts);
-    let sources = inst.srcs.len();
-    for i in 0..sources + inst.dsts.len() {
-        let o = match i.checked_sub(sources) {
-            None => &inst.srcs.as_slice()[i],
-            Some(i) if slots.get(i).is_some_and(|slot| slot.read) => &inst.dsts.as_slice()[i],
+    let (srcs, dsts) = (inst.srcs.as_slice(), inst.dsts.as_slice());
+    for i in 0..srcs.len() + dsts.len() {
+        let o = match i.checked_sub(srcs.len()) {
+            None => &srcs[i],
+            Some(i) if slots.get(i).is_some_and(|slot| slot.read) => &dsts[i],
             Some(_) => continue,
         };
         if let Opnd::V(p) = *o {

@@ -359,23 +359,6 @@ impl HostTensor {
         }
     }
 
-    /// Row `i` of `rows` that it has, all of one length, in memory of its size; nothing else is made of what is put together. Panics behind the
-    /// last one.
-    pub fn copy_row(&self, i: usize, rows: usize, out: &mut [u8]) {
-        match (&self.data, self.fill(), self.ready()) {
-            (_, Some(element), _) => fill(out, element),
-            (Data::Joined(j), _, None) if j.rows == rows => {
-                let mut rest = out;
-                for part in &j.parts {
-                    let (own, others) = rest.split_at_mut(part.byte_len() / rows.max(1));
-                    part.copy_row(i, rows, own);
-                    rest = others;
-                }
-            }
-            _ => out.copy_from_slice(&self.bytes()[i * out.len()..][..out.len()]),
-        }
-    }
-
     /// `count` elements from `start` on, in a row, without a copy of them; `None` where there are none, and for strings.
     pub fn part(&self, start: usize, count: usize) -> Option<HostTensor> {
         let end = start.checked_add(count).filter(|end| *end <= self.len() && self.dtype != DType::Str)?;
@@ -682,6 +665,14 @@ mod tests {
             assert_ne!(scaled.identity(), plain.scaled(&vec![1.0; parts]).identity());
             assert_eq!(scaled.element(parts * part / 2), want.element(parts * part / 2));
             assert!(scaled == want && scaled.reshaped(&[parts * part]).unwrap().bytes() == want.bytes());
+            // Nothing is made of what is put together.
+            let columns = |own: std::ops::Range<usize>| {
+                let rows = values.chunks(part).flat_map(|row| row[own.clone()].to_vec());
+                HostTensor::from_f32(&[parts, own.len()], &rows.collect::<Vec<_>>())
+            };
+            let joined = HostTensor::joined(vec![columns(0..part / 3), columns(part / 3..part)], 1).unwrap();
+            let scaled = joined.scaled(&factors);
+            assert!(scaled.brought(&mut room).bytes() == want.bytes() && joined.ready().is_none());
         }
     }
 

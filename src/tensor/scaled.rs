@@ -21,13 +21,14 @@ impl Scaled {
     /// Writes the bytes to memory of their size.
     pub fn copy_to(&self, out: &mut [u8]) {
         let part = self.of.len() / self.factors.len();
-        let parts = (SOME / part).max(1);
+        // What is put together has no parts that lie somewhere.
+        let lies = self.of.ready().is_some() || self.of.fill().is_some();
+        let parts = if lies { (SOME / part).max(1) } else { self.factors.len() };
         let runs = out.chunks_mut(4 * part * parts).zip(self.factors.chunks(parts));
         for (n, (out, factors)) in runs.enumerate() {
-            if let Some(own) = self.of.part(n * part * parts, out.len() / 4) {
-                own.copy_to(out);
-                out.chunks_exact_mut(4 * part).zip(factors).for_each(|(out, factor)| multiply(out, *factor));
-            }
+            let own = if lies { self.of.part(n * part * parts, out.len() / 4) } else { None };
+            own.as_ref().unwrap_or(&self.of).copy_to(out);
+            out.chunks_exact_mut(4 * part).zip(factors).for_each(|(out, factor)| multiply(out, *factor));
         }
     }
 }

@@ -8,6 +8,7 @@
 //! function kept to the usual convention, to wait for its own loads and to return nothing undefined.
 
 use super::inst::{Flow, Line, Meaning, has_halves};
+use super::regs::Span;
 use super::values::{self, Values};
 use crate::codeobj::{ElfFile, Segment};
 use barewave_isa::{Decoder, Mode, Raw, Target, op};
@@ -273,11 +274,17 @@ impl Graph {
             let mut f = Found { targets, ..Found::default() };
             let mut work = vec![(entry, None, false)];
             f.leaders.insert(entry);
+            // Runs of instructions one behind the other, which do not overlap.
+            let mut runs = Vec::new();
             while let Some((at, from, falls)) = work.pop() {
+                let begin = f.order.len();
                 f.follow(code, at, from, falls, &mut work);
+                runs.push(begin..f.order.len());
             }
             *budget = budget.checked_sub(f.order.len() + 1)?;
-            f.order.sort_unstable_by_key(|&i| code.lines[i as usize].at);
+            runs.retain(|run| !run.is_empty());
+            runs.sort_unstable_by_key(|run| code.lines[f.order[run.start] as usize].at);
+            f.order = runs.into_iter().flat_map(|run| &f.order[run]).copied().collect();
             let (g, known) = f.graph(code, entry, budget)?;
             targets = known;
             let before = targets.len();
@@ -349,7 +356,7 @@ impl Found {
         work: &mut Vec<(u64, Option<u32>, bool)>,
     ) {
         let (mut at, mut from, mut falls) = (at, from, falls);
-        let mut values = Values::default();
+        let begin = self.order.len();
         loop {
             let i = match code.line_at(at) {
                 Ok(i) => i,
@@ -371,9 +378,15 @@ impl Found {
                 leaders.insert(to);
                 work.push((to, Some(i), false));
             };
+            // Where a register leads that was set since control came here.
+            let address = |order: &[u32], r: Span| {
+                let mut values = Values::default();
+                let before = &order[begin..order.len() - 1];
+                before.iter().for_each(|&i| values.pass(&code.lines[i as usize], code));
+                values.address(r)
+            };
             match line.flow {
                 Flow::Next => {
-                    values.pass(line, code);
                     (at, from, falls) = (next, Some(i), true);
                     continue;
                 }
@@ -385,7 +398,7 @@ impl Found {
                     work.push((next, Some(i), true));
                 }
                 Flow::Indirect(r) => {
-                    if let Some(to) = self.targets.get(&i).copied().or_else(|| values.address(r)) {
+                    if let Some(to) = self.targets.get(&i).copied().or_else(|| address(&self.order, r)) {
                         self.targets.insert(i, to);
                         jump(to, &mut self.leaders);
                     }
@@ -397,7 +410,7 @@ impl Found {
                     work.push((next, Some(i), true));
                 }
                 Flow::CallRegister(r) => {
-                    if let Some(to) = self.targets.get(&i).copied().or_else(|| values.address(r)) {
+                    if let Some(to) = self.targets.get(&i).copied().or_else(|| address(&self.order, r)) {
                         self.targets.insert(i, to);
                         self.functions.insert(to);
                         jump(to, &mut self.leaders);

@@ -8,6 +8,9 @@
 //! A path is enough to define a register, and a vector instruction defines it though EXEC may turn lanes off: a register
 //! that is written under a condition is read, by correct programs, by the lanes that wrote it. What is reported is therefore
 //! certain: no path and no lane has ever written the register.
+//!
+//! The set at a block only grows, and what is larger leaves less undefined. So a block in which nothing was adds the registers that it writes, and those that were there at its end before are
+//! all of these: it is walked once, however often what comes before it changes.
 
 use super::code::{Code, Graph};
 use super::inst::{IMPLIED, Line, TIED, Use};
@@ -17,6 +20,7 @@ use super::solve::{Analysis, solve};
 use crate::codeobj::{Descriptor, Family, ScratchSetup};
 use barewave_isa::action::Address;
 use barewave_isa::{Flags, Pipe, Reg, Regs, Traits, op};
+use std::cell::RefCell;
 
 /// Registers that the hardware sets when a wave of the kernel starts.
 fn at_start(d: &Descriptor, family: Family) -> Set {
@@ -69,13 +73,22 @@ struct Defined<'a, 'c> {
     graph: &'a Graph,
     /// The description of scratch that compilers keep where functions expect it.
     frame: Option<Span>,
+    /// Of blocks that were walked, and in which nothing was undefined, the set at their end.
+    ends: RefCell<Vec<Option<Set>>>,
 }
 
 impl Analysis for Defined<'_, '_> {
     type State = Set;
 
     fn pass(&self, block: usize, state: &mut Set) -> bool {
-        walk(self, block, state, None)
+        let end = self.ends.borrow()[block];
+        if let Some(end) = end {
+            state.join(&end);
+            return false;
+        }
+        let (found, sure) = walk(self, block, state, None);
+        self.ends.borrow_mut()[block] = (sure && !found).then_some(*state);
+        found
     }
 
     fn join(&self, state: &mut Set, other: &Set) -> bool {
@@ -97,17 +110,24 @@ pub fn check(code: &Code, g: &Graph, d: &Descriptor, budget: &mut usize, out: &m
     let family = code.file.family;
     let by_kernel = d.scratch_setup(family) == ScratchSetup::ByKernel && d.scratch_enabled();
     let frame = Span::of(Regs::s(0, 4)).filter(|_| by_kernel);
-    let a = Defined { code, graph: g, frame };
+    let a = Defined { code, graph: g, frame, ends: RefCell::new(vec![None; g.blocks.len()]) };
     for (b, mut state) in solve(g, &a, at_start(d, family), budget)? {
         walk(&a, b, &mut state, Some(out));
     }
     Some(())
 }
 
-fn walk(a: &Defined, b: usize, s: &mut Set, mut out: Option<&mut Findings>) -> bool {
-    let mut found = false;
-    let Defined { code, graph: g, frame } = *a;
+/// Whether there is something to report in a block, and whether it is sure to write all that it names.
+fn walk(a: &Defined, b: usize, s: &mut Set, mut out: Option<&mut Findings>) -> (bool, bool) {
+    let (mut found, mut sure) = (false, true);
+    let Defined { code, graph: g, frame, .. } = *a;
     for (_, line) in g.lines(code, b) {
+        // Most operands are there, all of them.
+        let indexed = line.inst.op.is_indexed() || sets_index(line);
+        if !indexed && line.uses.iter().all(|u| !u.reads || s.covers(u.span)) {
+            line.writes().for_each(|w| s.insert(w));
+            continue;
+        }
         if let Some((span, what)) = decides(line, s, frame) {
             found = true;
             if let Some(out) = out.as_deref_mut() {
@@ -119,13 +139,13 @@ fn walk(a: &Defined, b: usize, s: &mut Set, mut out: Option<&mut Findings>) -> b
                 });
             }
         }
-        pass(line, s);
+        sure &= pass(line, s);
     }
     if g.blocks[b].calls_unknown {
         // arguments and results are not known
         *s = Set::ALL;
     }
-    found
+    (found, sure)
 }
 
 /// The operand is undefined as a whole.
@@ -133,20 +153,25 @@ fn is_undefined(s: &Set, span: Span) -> bool {
     !s.meets(span) && matters(span)
 }
 
-fn pass(line: &Line, s: &mut Set) {
+/// The registers of what follows depend on an index.
+fn sets_index(line: &Line) -> bool {
+    line.inst.op == op::S_SET_GPR_IDX_ON || line.inst.op == op::S_SET_GPR_IDX_MODE
+}
+
+/// What may hold values behind an instruction; true where what it writes does.
+fn pass(line: &Line, s: &mut Set) -> bool {
     if line.inst.op.is_indexed() {
         // which register it is depends on an index
         if line.writes().any(Span::is_vector) || line.inst.dsts.is_empty() {
             *s = Set::ALL;
-            return;
+            return true;
         }
         line.writes().for_each(|w| s.insert(w));
-        return;
+        return true;
     }
-    if line.inst.op == op::S_SET_GPR_IDX_ON || line.inst.op == op::S_SET_GPR_IDX_MODE {
-        // so do the registers of what follows
+    if sets_index(line) {
         *s = Set::ALL;
-        return;
+        return true;
     }
     let loads = line.has(Flags::LOAD) || line.info.pipe == Pipe::Smem || line.has(Flags::ATOMIC);
     let undefined = !loads && is_result_undefined(line, s);
@@ -158,14 +183,11 @@ fn pass(line: &Line, s: &mut Set) {
             s.remove(w);
         }
     }
+    !undefined
 }
 
 /// Nothing that the result is made of was written.
 fn is_result_undefined(line: &Line, s: &Set) -> bool {
-    // Most operands may hold a value, all of them.
-    if line.uses.iter().all(|u| !u.reads || s.meets(u.span)) {
-        return false;
-    }
     let mut operands = line.uses.iter().filter(|u| {
         let habit = u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.start(), Reg::EXEC_LO | Reg::M0));
         u.reads && u.source != TIED && !habit
