@@ -25,6 +25,7 @@ use crate::kernels::{self, Arg, Number};
 use crate::mir::first_workgroup_id;
 use crate::runtime::plan::{Address, Region};
 use barewave_isa::{Decoder, Inst, ModName, Mode, Op, Operand, Reg, Regs, Target, encode, op};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
 /// Bytes that code begins at a multiple of: a line of the instruction cache.
@@ -331,6 +332,8 @@ fn code_of(target: Target, kernel: &KernelCode, tells: bool) -> Option<(Vec<u8>,
     let (mut out, mut rest) = (Vec::with_capacity(kernel.code.len()), &kernel.code[..]);
     let mut ends = Vec::new();
     let decoder = Decoder::new(target, Mode::of(target));
+    // What was found to stay as it is: unrolled loops repeat most of their instructions.
+    let mut known: FxHashSet<u128> = FxHashSet::default();
     while !rest.is_empty() {
         let raw = decoder.decode(rest)?;
         let (bytes, others) = rest.split_at_checked(raw.len())?;
@@ -340,7 +343,7 @@ fn code_of(target: Target, kernel: &KernelCode, tells: bool) -> Option<(Vec<u8>,
             ends.push(out.len());
         }
         // Most stay as they are, which shows without their operands.
-        if !architected && policy == 0 {
+        if policy == 0 && (!architected || known.contains(&raw.bits())) {
             out.extend_from_slice(bytes);
             continue;
         }
@@ -359,7 +362,10 @@ fn code_of(target: Target, kernel: &KernelCode, tells: bool) -> Option<(Vec<u8>,
         let before = out.len();
         match changed {
             true => _ = encode(target, &inst, &mut out).ok()?,
-            false => out.extend_from_slice(bytes),
+            false => {
+                known.insert(raw.bits());
+                out.extend_from_slice(bytes);
+            }
         }
         if out.len() != before + bytes.len() {
             return None;
