@@ -13,18 +13,19 @@
 //! while its elements come, by the formula of Chan, Golub and LeVeque (1979), as [`pieces`](super::pieces) does. Both go through so many images
 //! at a time as a cache before memory keeps until they are read again, where there are more.
 
+mod meeting;
 mod plan;
 
 use super::address::{self, Offset, part_offset};
-use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::lines::Shape;
 use super::published::Exchange;
+use super::softmax::{self, Elements};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Number, Writer, epilogue, expr, lanes};
+use super::{Arg, Cx, Kernel, Number, Writer, expr, lanes};
 use crate::graph::view::View;
-use crate::mir::{BlockId, Buffer, Gen, Part, Type};
+use crate::mir::{BlockId, Gen, Part, Type};
 use crate::tensor::DType;
 use plan::Plan;
 use std::num::NonZero;
@@ -37,9 +38,6 @@ const READ: usize = 8;
 
 /// Elements of operands that a workitem loads before it stores what comes of them.
 const AHEAD: u32 = 32;
-
-/// Points of single channels up to which these are walked as columns, where there is one second-level cache: it has most of what they read again.
-const COLUMNS: usize = 4096;
 
 /// Bytes that a piece leaves of a group.
 const LEFT: usize = 8;
@@ -145,10 +143,11 @@ struct Walked {
 impl Grouped {
     /// How the step is computed this way, where its lines lie so.
     pub fn of(cx: &Cx, axes: usize) -> Option<Grouped> {
-        let input = &cx.step.inputs[0].view;
+        let elements = Elements::of(cx);
+        let input = cx.view(elements.sources[0]);
         let rank = input.rank();
-        let t = cx.dtype(Arg::Input(0));
-        if values::kind(t) != values::Kind::Float
+        let t = cx.dtype(elements.sources[0]);
+        if values::kind(elements.dtype) != values::Kind::Float
             || !cx.step.inputs.iter().chain([&cx.step.output]).all(|a| a.is_plain())
         {
             return None;
@@ -158,20 +157,23 @@ impl Grouped {
         let groups = (0..rank - axes).find(|d| input.dims[*d] > 1 && input.strides[*d] == each as i64)?;
         let points = (rank - axes..rank).filter(|d| Some(*d) != channels).map(|d| input.dims[d]).product::<usize>();
         let outer = (0..rank - axes).filter(|d| *d != groups).map(|d| input.dims[d]).product();
-        let machine = Machine::of(cx.target);
         let as_columns = || {
             let accesses = [(t, input)];
             let shape = Shape::of(&accesses, rank - axes, input.dims[..rank - axes].iter().product(), true).ok()?;
             shape.are_held_columns(cx.target)
         };
-        let columns =
-            channels.is_none() && as_columns().is_some_and(|held| held || (machine.one_cache && points <= COLUMNS));
+        let columns = channels.is_none() && as_columns() == Some(true);
         if points < 2 || each * t.size() >= SHORT || columns {
             return None;
         }
         let mut found = Grouped { axes, groups, channels, each: each as u32, points, outer, plan: Plan::default() };
         found.plan = Plan::of(&found, cx, input.dims[groups])?;
         Some(found)
+    }
+
+    /// How often what elements are made of is read.
+    pub fn passes(&self) -> usize {
+        self.plan.passes()
     }
 
     /// How an access lies.
@@ -201,12 +203,9 @@ impl Grouped {
         Lie { outer: of(view.offset, &outer), channels, points: apart }
     }
 
-    /// The accesses that are walked: operand 0, those of the expression, the result.
+    /// The accesses that are walked: what elements are made of, operands of the expression, where elements are kept, the result.
     fn accesses(&self, cx: &Cx) -> Vec<(Arg, DType, Lie)> {
-        let others = epilogue::operands(cx).into_iter().filter(|i| *i > 0);
-        let inputs = [0].into_iter().chain(others).map(|i| (Arg::Input(i), &cx.step.inputs[i].view));
-        let all = inputs.chain([(Arg::Output, &cx.step.output.view)]);
-        all.map(|(arg, view)| (arg, cx.dtype(arg), self.lie(view))).collect()
+        softmax::walked(cx).into_iter().map(|arg| (arg, cx.dtype(arg), self.lie(cx.view(arg)))).collect()
     }
 
     /// Bytes that all pieces leave.
@@ -232,8 +231,9 @@ impl Grouped {
     /// The kernel of a stage.
     fn kernel(&self, cx: &Cx, stage: Stage, epsilon: f64, center: bool) -> Res<Kernel> {
         let mut w = cx.kernel(self.plan.workgroup);
-        let accesses = self.accesses(cx).into_iter().filter(|a| stage != Stage::Find || a.0 == Arg::Input(0));
-        let accesses: Vec<_> = accesses.collect();
+        let elements = Elements::of(cx);
+        let accesses = self.accesses(cx).into_iter();
+        let accesses: Vec<_> = accesses.filter(|a| stage != Stage::Find || elements.sources.contains(&a.0)).collect();
         for (arg, ..) in &accesses {
             w.buffer(cx, *arg)?;
         }
@@ -247,11 +247,7 @@ impl Grouped {
         }
         self.enter(&mut w, &mut place);
         let walked: Vec<Walked> = accesses.into_iter().map(|a| self.walked(&mut w, &place, a)).collect();
-        let mut held = Vec::new();
-        for turn in 0..self.plan.turns {
-            let list = self.load(&mut w, cx, &walked[0], &place, turn)?;
-            held.push(list.into_iter().map(|x| x.whole(&mut w.b)).collect::<Vec<Part>>());
-        }
+        let held = self.hold(&mut w, cx, &elements, &walked[..elements.sources.len()], &place)?;
         let float = Float(Type::F32);
         let mut own = (None, None);
         if stage != Stage::Write {
@@ -453,6 +449,47 @@ impl Grouped {
         })
     }
 
+    /// The workitem's elements of all turns, made of what they are made of.
+    fn hold(
+        &self,
+        w: &mut Writer,
+        cx: &Cx,
+        elements: &Elements,
+        sources: &[Walked],
+        place: &Place,
+    ) -> Res<Vec<Vec<Part>>> {
+        // What all points have in common is read once.
+        let same = |w: &mut Writer, a: &Walked| a.lie.is_same().then(|| self.load(w, cx, a, place, 0)).transpose();
+        let same = sources.iter().map(|a| same(w, a)).collect::<Res<Vec<_>>>()?;
+        let numbers: Vec<u32> = (0..self.plan.turns).collect();
+        let ahead =
+            if elements.made.is_some() { AHEAD / self.plan.width / sources.len() as u32 } else { self.plan.turns };
+        let mut held = Vec::new();
+        for some in numbers.chunks(ahead.max(1) as usize) {
+            let mut loaded = Vec::new();
+            for turn in some {
+                let mut operands = Vec::new();
+                for (a, same) in sources.iter().zip(&same) {
+                    operands.push(match same {
+                        Some(values) => values.clone(),
+                        None => self.load(w, cx, a, place, *turn)?,
+                    });
+                }
+                loaded.push(operands);
+            }
+            for (turn, operands) in some.iter().zip(&loaded) {
+                let mut list = elements.of_loaded(w, operands, self.plan.width as usize)?;
+                // Elements that are loaded are 0 where there is no point.
+                if let (Some(mask), Some(_)) = (place.inside[*turn as usize], elements.made) {
+                    let zero = Float(Type::F32).constant(&mut w.b, 0.0);
+                    list.iter_mut().for_each(|x| *x = Float(Type::F32).select(&mut w.b, mask, *x, zero));
+                }
+                held.push(list);
+            }
+        }
+        Ok(held)
+    }
+
     /// Elements of a group that the piece has.
     fn count(&self, w: &mut Writer, place: &Place, number: impl Fn(u32) -> f64) -> Part {
         let p = &self.plan;
@@ -585,132 +622,6 @@ impl Grouped {
         Ok((means, [mean, squares]))
     }
 
-    /// Leaves what the piece has of the team's group.
-    fn leave(&self, w: &mut Writer, place: &Place, left: Buffer, found: [Part; 2]) {
-        let at = self.left(w, place);
-        let at = w.b.mad(place.piece, LEFT as u32, at);
-        let mask = self.speaks(w, place);
-        let at = w.b.guard(mask, at);
-        let data = w.b.v(2);
-        (0u8..2).zip(found).for_each(|(i, x)| w.b.copy_into(data.dword(i), x));
-        w.b.store(left, data, at, 0u32, 0);
-    }
-
-    /// Where what the pieces leave of the team's group begins.
-    fn left(&self, w: &mut Writer, place: &Place) -> Part {
-        let p = &self.plan;
-        let bands = w.b.mad(place.image, p.bands, place.band);
-        let groups = w.b.mad(bands, self.of_band(), place.group);
-        w.b.mul(groups, p.pieces * LEFT as u32)
-    }
-
-    /// Teams of workgroups that tell each other what they have found, members of each, and groups of which they do.
-    fn told(&self) -> [u32; 3] {
-        let p = &self.plan;
-        [self.outer as u32 * p.bands, p.pieces, self.of_band()]
-    }
-
-    /// All pieces of a band are a team.
-    fn exchange(&self, w: &mut Writer, place: &Place) -> Exchange {
-        let team = w.b.mad(place.image, self.plan.bands, place.band);
-        Exchange::new(w, self.told(), [team, place.piece])
-    }
-
-    /// What every so many pieces of the team's group have left, from the member's on; nothing in lanes of the mask.
-    fn left_by_all(&self, w: &mut Writer, place: &Place, left: Buffer) -> Vec<[Part; 2]> {
-        let at = self.left(w, place);
-        let at = w.b.mad(place.member, LEFT as u32, at);
-        let each = (0..self.plan.pieces).step_by(place.members as usize).map(|ahead| {
-            let at = self.there(w, place, ahead).map_or(at, |mask| w.b.guard(mask, at));
-            let both = w.b.load(left, 2, at, 0u32, ahead * LEFT as u32);
-            [both.dword(0), both.dword(1)]
-        });
-        each.collect()
-    }
-
-    /// The same of what workgroups tell each other, the own one what it has found.
-    fn told_by_all(&self, w: &mut Writer, place: &Place, exchange: &Exchange, found: [Part; 2]) -> Res<Vec<[Part; 2]>> {
-        let row = exchange.row(w, place.group);
-        let mask = self.speaks(w, place);
-        exchange.publish(w, row, found, mask);
-        let teams = self.plan.workgroup / place.members;
-        let has_group = (teams > self.of_band()).then(|| self.has_group(w, place));
-        let each = (0..self.plan.pieces).step_by(place.members as usize).map(|ahead| {
-            let number = if ahead > 0 { w.b.add(place.member, ahead) } else { place.member };
-            let there = self.there(w, place, ahead);
-            let needed = match (there, has_group) {
-                (Some(x), Some(y)) => Some(w.b.mask_and(x, y)),
-                (x, y) => x.or(y),
-            };
-            exchange.find(w, row, number, needed)
-        });
-        each.collect()
-    }
-
-    /// Lanes that put together a piece so far behind their member's number; none where all do.
-    fn there(&self, w: &mut Writer, place: &Place, ahead: u32) -> Option<Part> {
-        let pieces = self.plan.pieces;
-        (ahead + place.members > pieces)
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(pieces - ahead).into(), place.member.into()]))
-    }
-
-    /// The first lane of each team that has a group.
-    fn speaks(&self, w: &mut Writer, place: &Place) -> Part {
-        let first = w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), place.member.into()]);
-        let there = self.has_group(w, place);
-        w.b.mask_and(first, there)
-    }
-
-    /// The lanes of teams that have a group.
-    fn has_group(&self, w: &mut Writer, place: &Place) -> Part {
-        w.b.op(Gen::CmpGt.of(Type::U32), &[self.of_band().into(), place.team.into()])
-    }
-
-    /// Mean and variance of the team's group, of what its members have of all pieces.
-    fn join(&self, w: &mut Writer, place: &Place, found: Vec<[Part; 2]>, center: bool) -> Res<[Part; 2]> {
-        let (p, float) = (&self.plan, Float(Type::F32));
-        let all = self.points as f64;
-        let rest = self.points as u32 - (p.pieces - 1) * self.of_piece();
-        let mut pieces = Vec::new();
-        for (ahead, [mean, squares]) in (0..p.pieces).step_by(place.members as usize).zip(found) {
-            let inside = self.there(w, place, ahead);
-            // The share of all elements that the piece has.
-            let mut share = float.held(&mut w.b, f64::from(self.of_piece()) / all);
-            if ahead + place.members >= p.pieces && rest != self.of_piece() {
-                let last = w.b.op(Gen::CmpEq.of(Type::U32), &[(p.pieces - 1 - ahead).into(), place.member.into()]);
-                let less = float.held(&mut w.b, f64::from(rest) / all);
-                share = w.b.select(last, less, share);
-            }
-            if let Some(mask) = inside {
-                let zero = float.constant(&mut w.b, 0.0);
-                share = float.select(&mut w.b, mask, share, zero);
-            }
-            pieces.push((mean, squares, share));
-        }
-        let merge = lanes::by(Gen::Add, Type::F32);
-        let total = |w: &mut Writer, numbers: Vec<Part>| -> Res<Part> {
-            let own = lanes::folded(w, numbers.into_iter().map(|x| vec![x]).collect(), &merge)?;
-            Ok(lanes::combine(w, place.members, &own, &merge)?[0])
-        };
-        let mut mean = float.held(&mut w.b, 0.0);
-        if center {
-            let means = pieces.iter().map(|(mean, _, share)| float.op(&mut w.b, Gen::Mul, *mean, *share)).collect();
-            mean = total(w, means)?;
-        }
-        let scale = float.held(&mut w.b, 1.0 / (all * f64::from(self.each)));
-        let mut squares = Vec::new();
-        for (own, square, share) in pieces {
-            let mut sum = float.op(&mut w.b, Gen::Mul, scale, square);
-            if center {
-                let d = float.op(&mut w.b, Gen::Sub, own, mean);
-                let apart = float.op(&mut w.b, Gen::Mul, d, share);
-                sum = float.fma(&mut w.b, apart, d, sum);
-            }
-            squares.push(sum);
-        }
-        Ok([mean, total(w, squares)?])
-    }
-
     /// Stores the results.
     #[allow(clippy::too_many_arguments)]
     fn write(
@@ -723,11 +634,20 @@ impl Grouped {
         means: Option<&[Part]>,
         factors: &[Part],
     ) -> Res<()> {
-        let (float, t) = (Float(Type::F32), cx.dtype(Arg::Input(0)));
-        let (Some((output, operands)), Some(turns)) = (walked[1..].split_last(), NonZero::new(AHEAD / self.plan.width))
-        else {
+        let (float, elements) = (Float(Type::F32), Elements::of(cx));
+        let (t, others) = (elements.dtype, &walked[elements.sources.len()..]);
+        let (Some((output, others)), Some(turns)) = (others.split_last(), NonZero::new(AHEAD / self.plan.width)) else {
             return Err(Reason::Malformed("a normalisation without a result"));
         };
+        let (kept, operands): (Vec<&Walked>, Vec<&Walked>) = others.iter().partition(|a| Some(a.arg) == elements.kept);
+        let whole = |list: &[Part]| list.iter().map(|x| Value::of(t, *x)).collect::<Vec<Value>>();
+        for a in kept {
+            let buf = w.buffer(cx, a.arg)?;
+            for (turn, list) in (0..).zip(held) {
+                let at = self.places(w, a, place, turn)[0];
+                values::store_some(&mut w.b, a.t, buf, at, &whole(list));
+            }
+        }
         // What all points have in common is read once.
         let mut given: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
         for a in operands.iter().filter(|a| a.lie.is_same()) {
@@ -740,7 +660,7 @@ impl Grouped {
             let mut own = Vec::new();
             for turn in some {
                 let mut given = given.clone();
-                given[0] = held[*turn as usize].iter().map(|x| Value::of(t, *x)).collect();
+                given[0] = whole(&held[*turn as usize]);
                 for a in operands.iter().filter(|a| !a.lie.is_same()) {
                     if let Arg::Input(i) = a.arg {
                         given[i] = self.load(w, cx, a, place, *turn)?;

@@ -5,8 +5,10 @@
 //! times stride. Neighbours go together when the result is dense in the innermost dimension and every operand is dense or the same
 //! for all of them, or its elements may as well be read one by one: they are far apart, or bytes, of which instructions
 //! take longer than memory. Operands whose neighbours lie along
-//! another dimension are turned over in LDS ([`turned`](super::turned)).
+//! another dimension are turned over in LDS ([`turned`](super::turned)); rows of odd lengths whose neighbours lie densely are walked across their
+//! ends ([`across`]).
 
+mod across;
 mod reordered;
 mod united;
 
@@ -23,6 +25,7 @@ use crate::graph::expr::Op;
 use crate::graph::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Builder, Gen, MInst, Part, Space, Type};
+use across::Across;
 use barewave_isa::op;
 use reordered::reordered;
 use united::united;
@@ -130,6 +133,9 @@ fn in_order(cx: &Cx) -> Res<Vec<Kernel>> {
     }
     if let Some(turned) = Turned::of(cx) {
         return turned.lower(cx);
+    }
+    if let Some(across) = Across::of(cx) {
+        return across.lower(cx);
     }
     let out = &cx.step.output;
     let dims = out.view.dims.clone();
@@ -532,6 +538,22 @@ fn load_but(
             Ok(out)
         }
     }
+}
+
+/// Loads for each of several things; what becomes of what is loaded is done when all of it has been asked for.
+pub(super) fn ahead<T, R>(
+    w: &mut Writer,
+    all: impl Iterator<Item = T>,
+    mut load: impl FnMut(&mut Writer, T) -> Res<R>,
+) -> Res<Vec<R>> {
+    let (mut loaded, mut later) = (Vec::new(), Vec::new());
+    for one in all {
+        let from = w.b.here();
+        loaded.push(load(w, one)?);
+        postpone(w, from, &mut later);
+    }
+    w.b.append(later);
+    Ok(loaded)
 }
 
 /// Leaves for later what was written behind the last access of memory from there on.

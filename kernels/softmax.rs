@@ -11,7 +11,7 @@ use super::lines::{Chunk, Lines, Place, Shape};
 use super::pieces::{Found, Pieces};
 use super::staged::Staged;
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes, pointwise};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{ComputedLines, LineRule, Normalize, Softmax, StepKind};
 use crate::mir::{Gen, OpenLoop, Part, Type};
@@ -24,18 +24,18 @@ const AHEAD: usize = 48;
 const MADE_AHEAD: usize = 64;
 
 /// What the elements of lines are made of.
-struct Elements<'a> {
+pub(super) struct Elements<'a> {
     /// Operands. Lines are walked as they lie in the first.
-    sources: Vec<Arg>,
+    pub sources: Vec<Arg>,
     /// What an element is of these, where it is not the first one's own.
-    made: Option<&'a Expr>,
-    dtype: DType,
+    pub made: Option<&'a Expr>,
+    pub dtype: DType,
     /// Where elements are written, if they are a result, too.
-    kept: Option<Arg>,
+    pub kept: Option<Arg>,
 }
 
 impl<'a> Elements<'a> {
-    fn of(cx: &Cx<'a>) -> Elements<'a> {
+    pub fn of(cx: &Cx<'a>) -> Elements<'a> {
         let StepKind::ComputedLines(c) = &cx.step.kind else {
             return Elements { sources: vec![Arg::Input(0)], made: None, dtype: cx.dtype(Arg::Input(0)), kept: None };
         };
@@ -45,6 +45,22 @@ impl<'a> Elements<'a> {
             dtype: c.element.dtype(),
             kept: c.kept.then_some(Arg::Input(0)),
         }
+    }
+
+    /// So many elements of what was loaded of each operand: neighbours, or one that serves for all.
+    pub fn of_loaded(&self, w: &mut Writer, loaded: &[Vec<Value>], count: usize) -> Res<Vec<Part>> {
+        let Some(made) = self.made else {
+            let mut list: Vec<Part> = loaded[0].iter().map(|x| x.whole(&mut w.b)).collect();
+            list.resize(count, list[0]);
+            return Ok(list);
+        };
+        let first = usize::from(self.kept.is_some());
+        let one = |e: usize| {
+            let operand = |i: u32| &loaded[i as usize - first];
+            let made = expr::eval(&mut w.b, made, &|i| operand(i)[e.min(operand(i).len() - 1)], None)?;
+            Ok(made.whole(&mut w.b))
+        };
+        (0..count).map(one).collect()
     }
 
     /// The type that they are computed in.
@@ -86,7 +102,7 @@ pub(super) fn exponential(cx: &Cx, float: Float, w: &mut Writer, x: Part) -> Par
 }
 
 /// What is walked: what elements are made of, the expression's other operands, where elements are kept, the result.
-fn walked(cx: &Cx) -> Vec<Arg> {
+pub(super) fn walked(cx: &Cx) -> Vec<Arg> {
     let Elements { mut sources, kept, .. } = Elements::of(cx);
     let others = epilogue::operands(cx).into_iter().map(Arg::Input);
     let others: Vec<Arg> = others.filter(|a| !sources.contains(a)).chain(kept).collect();
@@ -111,7 +127,7 @@ impl<'a> Walk<'a> {
         let out = &cx.step.output.view;
         let args = walked(cx);
         let shape = shape(cx, outer)?;
-        let staged = elements.made.is_none() && Staged::fits(cx, &shape);
+        let staged = elements.sources[0] == Arg::Input(0) && Staged::fits(cx, &shape);
         let (mut w, mut lines) = Lines::begin(cx, Shape { staged, ..shape });
         for &arg in &args {
             w.buffer(cx, arg)?;
@@ -232,16 +248,11 @@ impl<'a> Walk<'a> {
 
     /// The elements that are made of it.
     fn made(&self, w: &mut Writer, loaded: &[Vec<Value>]) -> Res<Vec<Part>> {
-        let element = |operand: usize, e: usize| loaded[operand][e.min(loaded[operand].len() - 1)];
-        let all = 0..self.lines.together() as usize;
-        let Some(made) = self.elements.made.filter(|_| !self.stored) else {
-            let mut list: Vec<Part> = loaded[0].iter().map(|x| x.whole(&mut w.b)).collect();
-            list.resize(all.len(), list[0]);
-            return Ok(list);
-        };
-        let first = usize::from(self.elements.kept.is_some());
-        let one = |e: usize| Ok(expr::eval(&mut w.b, made, &|i| element(i as usize - first, e), None)?.whole(&mut w.b));
-        all.map(one).collect()
+        let count = self.lines.together() as usize;
+        let Elements { made, dtype, .. } = self.elements;
+        let stored =
+            Elements { sources: Vec::new(), made: made.filter(|_| !self.stored), dtype, kept: self.elements.kept };
+        stored.of_loaded(w, loaded, count)
     }
 
     /// Writes a chunk's elements where they are kept, if they are.
@@ -268,7 +279,7 @@ impl<'a> Walk<'a> {
         let mut held = Vec::new();
         self.lines.some(w, name, self.made_together(), |w, chunks| {
             let numbered = chunks.iter().zip(held.len()..);
-            let loaded: Vec<_> = numbered.map(|(c, n)| self.loaded(w, c, n)).collect::<Res<_>>()?;
+            let loaded = pointwise::ahead(w, numbered, |w, (c, n)| self.loaded(w, c, n))?;
             for (c, loaded) in chunks.iter().zip(&loaded) {
                 held.push((*c, self.filled(w, c, loaded, fill)?));
             }
@@ -328,9 +339,11 @@ impl<'a> Walk<'a> {
         own.map(|a| (self.cx.dtype(a).size() * self.lines.together() as usize).div_ceil(4)).sum()
     }
 
-    /// Chunks whose elements are made together, where the line is held.
+    /// Chunks whose elements are loaded together, where the line is held: those that are made, or taken from LDS one by one.
     fn made_together(&self) -> usize {
-        let Some(_) = self.elements.made else { return 1 };
+        if self.elements.made.is_none() && self.staged.is_none() {
+            return 1;
+        }
         let dwords = self.dwords(self.elements.sources.iter().copied());
         (MADE_AHEAD.min(self.lines.room(self.cx.target) as usize) / dwords.max(1)).max(1)
     }
@@ -373,7 +386,7 @@ impl<'a> Walk<'a> {
         if self.lines.is_held() {
             let numbered: Vec<_> = self.held.iter().enumerate().collect();
             numbered.chunks(self.chunks_together()).try_for_each(|chunks| {
-                let operands: Vec<_> = chunks.iter().map(|(n, (c, _))| self.beside(w, c, *n)).collect::<Res<_>>()?;
+                let operands = pointwise::ahead(w, chunks.iter(), |w, (n, (c, _))| self.beside(w, c, *n))?;
                 chunks.iter().zip(&operands).try_for_each(|((_, (c, list)), operands)| one(w, c, operands, list))
             })?;
             return self.staged.as_ref().map_or(Ok(()), |staged| staged.end(cx, w));
@@ -409,9 +422,14 @@ pub(super) fn softmax(cx: &Cx, s: &Softmax) -> Res<Vec<Kernel>> {
     }
 }
 
+/// How a normalisation of groups of channels that lie last is computed.
+fn grouped(cx: &Cx, n: &Normalize) -> Option<Grouped> {
+    Grouped::of(cx, n.axes).filter(|_| !n.magnitudes)
+}
+
 /// Normalisation over the last dimensions.
 pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
-    if let Some(found) = Grouped::of(cx, n.axes).filter(|_| !n.magnitudes) {
+    if let Some(found) = grouped(cx, n) {
         return found.lower(cx, n.epsilon, n.center);
     }
     match Pieces::of(cx, cx.step.output.view.rank() - n.axes, Found::Norm) {
@@ -424,7 +442,10 @@ pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
 pub(super) fn of_computed(cx: &Cx, computed: &ComputedLines) -> Res<Vec<Kernel>> {
     match &computed.rule {
         LineRule::Softmax(s) => softmax_in_walk(cx, s),
-        LineRule::Normalize(n) => normalize_in_walk(cx, n),
+        LineRule::Normalize(n) => match grouped(cx, n) {
+            Some(found) => found.lower(cx, n.epsilon, n.center),
+            None => normalize_in_walk(cx, n),
+        },
     }
 }
 
@@ -432,14 +453,19 @@ pub(super) fn of_computed(cx: &Cx, computed: &ComputedLines) -> Res<Vec<Kernel>>
 pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
     let StepKind::ComputedLines(computed) = &whole.step.kind else { return false };
     let outer = |cx: &Cx| cx.step.output.view.rank() - computed.rule.axes();
-    let otherwise = match &computed.rule {
+    let size = |a: Arg| whole.dtype(a).size();
+    let sources: usize = computed.sources().map(|i| size(Arg::Input(i))).sum();
+    let elements = computed.element.dtype().size();
+    // Bytes of an element that the whole reads in so many passes, and those that both steps read and write which it does not.
+    let pays = |passes: usize, before: usize| passes * sources <= sources + (1 + before) * elements;
+    let apart = match &computed.rule {
         LineRule::Softmax(_) => Pieces::of(alone, outer(alone), Found::Softmax).is_some(),
-        LineRule::Normalize(n) => {
-            !n.magnitudes && Grouped::of(alone, n.axes).is_some()
-                || Pieces::of(alone, outer(alone), Found::Norm).is_some()
-        }
+        LineRule::Normalize(n) => match grouped(alone, n) {
+            Some(before) => return grouped(whole, n).is_some_and(|g| pays(g.passes(), before.passes())),
+            None => Pieces::of(alone, outer(alone), Found::Norm).is_some(),
+        },
     };
-    if otherwise {
+    if apart {
         return false;
     }
     let (Ok(shape), Ok(before)) = (shape(whole, outer(whole)), shape(alone, outer(alone))) else { return false };
@@ -452,11 +478,8 @@ pub(super) fn computes(alone: &Cx, whole: &Cx) -> bool {
         LineRule::Normalize(n) if !n.center => 2,
         _ => 3,
     };
-    let size = |a: Arg| whole.dtype(a).size();
-    let sources: usize = computed.sources().map(|i| size(Arg::Input(i))).sum();
-    let elements = computed.element.dtype().size();
     let once = || Lines::begin(whole, shape).1.is_held();
-    computed.kept || passes * sources <= sources + (1 + passes) * elements || once()
+    computed.kept || pays(passes, passes) || once()
 }
 
 /// Maximum, sum of exponentials, result.

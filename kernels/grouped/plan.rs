@@ -3,6 +3,7 @@
 use super::{Grouped, LEFT};
 use crate::kernels::choice::{KEPT, Machine};
 use crate::kernels::published::Exchange;
+use crate::kernels::softmax::Elements;
 use crate::kernels::{Arg, Cx, MAX_TENSOR_BYTES, epilogue};
 
 /// Workitems of a workgroup, elements that each holds at most, and bytes of one access.
@@ -67,6 +68,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// How often what elements are made of is read.
+    pub fn passes(&self) -> usize {
+        if self.pieces > 1 && !self.together { 2 } else { 1 }
+    }
+
     /// Workitems of the team that takes one of so many groups of a band.
     pub fn members(&self, groups: u32, wave: u32) -> u32 {
         (1 << (self.workgroup / groups).ilog2()).min(wave)
@@ -76,18 +82,23 @@ impl Plan {
     pub fn of(step: &Grouped, cx: &Cx, groups: usize) -> Option<Plan> {
         let machine = Machine::of(cx.target);
         let (cus, wave, simds) = (cx.target.cus(), cx.target.info().wave_size, cx.target.info().simds);
-        let accesses = step.accesses(cx);
+        let (accesses, elements) = (step.accesses(cx), Elements::of(cx));
         let channels = groups as u32 * step.each;
         let (t, to) = (accesses[0].1, cx.dtype(Arg::Output));
         let (size, line) = (t.size().max(to.size()), machine.line as usize);
         let dense = |width: u32| {
-            let ends = [&accesses[0], &accesses[accesses.len() - 1]];
-            width as usize * size <= WIDEST && ends.iter().all(|(_, t, lie)| lie.is_dense(*t, width))
+            let written = |arg: Arg| arg == Arg::Output || Some(arg) == elements.kept;
+            let mut ends = accesses.iter().enumerate().filter(|(i, a)| *i == 0 || written(a.0));
+            width as usize * size <= WIDEST && ends.all(|(_, (_, t, lie))| lie.is_dense(*t, width))
         };
         let all = (step.outer * step.points * channels as usize) as f64;
-        let moved: f64 = accesses[1..].iter().filter(|a| !a.2.is_same()).map(|a| all * a.1.size() as f64).sum();
-        let read = all * t.size() as f64;
-        let found = INSTRUCTIONS * machine.issue;
+        let bytes = |arg: &dyn Fn(Arg) -> bool| {
+            let own = accesses.iter().filter(|a| arg(a.0) && !a.2.is_same());
+            own.map(|a| all * a.1.size() as f64).sum::<f64>()
+        };
+        let read = bytes(&|arg| elements.sources.contains(&arg));
+        let moved = bytes(&|arg| !elements.sources.contains(&arg));
+        let found = (INSTRUCTIONS + elements.made.map_or(0, |e| e.cost()) as f64) * machine.issue;
         let work = found + epilogue::clocks(cx);
         let bytes_told = |p: &Plan| {
             let teams = step.outer * p.bands as usize;
@@ -102,7 +113,7 @@ impl Plan {
                 p.bands == 1 || bytes.is_multiple_of(line) && (channels as usize * t.size()).is_multiple_of(line);
             let touched = if whole { 1.0 } else { (bytes + line - t.size()) as f64 / bytes as f64 };
             let of_memory = if machine.one_cache { 1.0 } else { touched };
-            let passes = if p.pieces > 1 && !p.together { 2.0 } else { 1.0 };
+            let passes = p.passes() as f64;
             let sections = f64::from((step.outer as u32).div_ceil(p.images));
             let results = if machine.keeps(read + moved) { KEPT } else { 1.0 };
             let again = if sections > 1.0 || machine.keeps_until_read(read, moved) { KEPT } else { results };

@@ -2,7 +2,7 @@
 //! in another type. The elements are a result, too, or not. Emulated devices in strict mode against the operators one by one, in f64.
 
 use super::joined::outputs_on;
-use crate::support::build::{Builder, float, int};
+use crate::support::build::{Builder, float, int, ints};
 use barewave::tensor::{DType, HostTensor};
 
 const TARGETS: [&str; 7] = ["gfx803", "gfx906", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
@@ -143,4 +143,61 @@ fn elements_that_are_read_before() {
     b.output(&z);
     let (_, joined) = outputs_on(&TARGETS, &b, "a product between", 2e-5, "computed_");
     assert_eq!(joined, 0);
+}
+
+/// Sums whose channels come last, normalised in groups: held by workgroups, by teams of them, and read twice; with what is the same for all points, or
+/// all images.
+#[test]
+fn groups_of_channels_that_come_last() {
+    let cases = [
+        ([2, 9, 7, 64], 8, true),
+        ([1, 40, 36, 320], 32, false),
+        ([1, 71, 73, 30], 3, false),
+        ([3, 21, 23, 35], 7, true),
+        ([2, 101, 33, 64], 64, true),
+        ([1, 128, 130, 12], 2, false),
+    ];
+    for (i, (shape, groups, is_kept)) in cases.into_iter().enumerate() {
+        let (t, most) = [(DType::F32, 2e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)][i % 3];
+        let mut b = Builder::new(21, i as u64);
+        let [n, _, _, c] = shape;
+        let typed = |b: &mut Builder, shape: &[usize]| {
+            let data: Vec<f64> = (0..shape.iter().product()).map(|_| b.below(64) as f64 / 16.0 + 1.0).collect();
+            b.input_of(HostTensor::from_f64(t, shape, &data))
+        };
+        let (x, z, same) = (typed(&mut b, &shape), typed(&mut b, &shape), typed(&mut b, &[n, 1, 1, c]));
+        let mut sum = b.node("Add", &[&x, &z], &[]);
+        if i % 2 == 0 {
+            sum = b.node("Add", &[&sum, &same], &[]);
+        }
+        let first = b.node("Transpose", &[&sum], &[("perm", ints(&[0, 3, 1, 2]))]);
+        let [scale, bias] = [1.5, -0.5].map(|v| b.constant(HostTensor::from_f64(t, &[c], &vec![v; c])));
+        let attributes = [("num_groups", int(groups))];
+        let y = b.node("GroupNormalization", &[&first, &scale, &bias], &attributes);
+        let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]);
+        b.output(&y);
+        if is_kept {
+            b.output(&sum);
+        }
+        is_one(&b, &format!("{groups} groups of {t} {shape:?}, kept {is_kept}"), most);
+    }
+}
+
+/// Scores with a mask of each image: odd lines of narrow elements, so many that they go through LDS.
+#[test]
+fn masked_lines_in_lds() {
+    let cases = [(DType::F16, 4e-3, [2, 6, 197]), (DType::BF16, 3e-2, [5, 8, 77]), (DType::F32, 2e-5, [12, 16, 33])];
+    for (t, most, [n, heads, length]) in cases {
+        let mut b = Builder::new(23, length as u64);
+        let x = b.random(&[n, heads, length, length]).to_f64();
+        let x = b.input_of(HostTensor::from_f64(t, &[n, heads, length, length], &x));
+        let mask: Vec<f64> = (0..n * length).map(|i| if i % length > 20 + i / length { -100.0 } else { 0.0 }).collect();
+        let mask = b.input_of(HostTensor::from_f64(t, &[n, 1, 1, length], &mask));
+        let sum = b.node("Add", &[&x, &mask], &[]);
+        let y = b.node("Softmax", &[&sum], &[("axis", int(-1))]);
+        b.output(&y);
+        let what = format!("masked lines of {t}, {length}");
+        let (_, joined) = outputs_on(&["gfx803", "gfx906"], &b, &what, most, "computed_");
+        assert_eq!(joined, 2, "{what}");
+    }
 }

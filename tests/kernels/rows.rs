@@ -76,3 +76,33 @@ fn other_parts_of_rows() {
     b.output(&parts[1]);
     outputs_on(&b, "parts of what is computed", 1e-3, &["gfx902", "gfx1103"]);
 }
+
+/// What is the same along rows of odd lengths, of which neighbours are taken across their ends: scales of channels, and of images, and others' elements.
+#[test]
+fn neighbours_are_taken_across_the_ends_of_rows() {
+    let cases = [
+        (DType::F16, [80, 64, 7, 7], true),
+        (DType::BF16, [61, 33, 13, 13], false),
+        (DType::F16, [997, 31, 3, 5], true),
+        (DType::BF16, [334, 250, 3, 1], false),
+        (DType::I8, [160, 64, 7, 7], true),
+        (DType::F32, [41, 65, 7, 7], false),
+    ];
+    for (t, dims, whole) in cases {
+        let mut b = Builder::new(19, 5);
+        let x = input(&mut b, t, &dims);
+        let (scale, shift) = (input(&mut b, t, &[dims[0], dims[1], 1, 1]), input(&mut b, t, &[dims[1], 1, 1]));
+        let y = b.node("Mul", &[&x, &scale], &[]);
+        let mut y = b.node("Add", &[&y, &shift], &[]);
+        if whole {
+            let other = input(&mut b, t, &dims);
+            y = b.node("Sub", &[&y, &other], &[]);
+        }
+        b.output(&y);
+        let most = [(DType::F32, 1e-6), (DType::F16, 2e-3), (DType::BF16, 2e-2)]
+            .iter()
+            .find(|m| m.0 == t)
+            .map_or(0.0, |m| m.1);
+        outputs_on(&b, &format!("{t} {dims:?}"), most, &["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"]);
+    }
+}

@@ -21,7 +21,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from onnx_file import Graph  # noqa: E402
+from onnx_file import Graph, number_of  # noqa: E402
 from chips import bandwidths  # noqa: E402
 
 TARGETS = ["gfx906", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"]
@@ -29,7 +29,7 @@ READ = {"gfx942": 1 << 29, "gfx950": 1 << 29}
 USUAL_READ = 1 << 27
 ENOUGH = 92
 FLOATS = ["f32", "f16", "bf16"]
-TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8}
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "bool": bool}
 
 
 def ints(*values):
@@ -117,13 +117,144 @@ def last_is(n):
     return lambda shape: [*shape[:-1], n]
 
 
-def layer_norm(shape, dtype):
+def normed(op, axis=-1, bias=False):
+    """A normalisation over the last dimensions from an axis on, which are scaled, and moved by a bias or not."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=23)
+        g.input("x", shape, dtype)
+        names = ["s", "b"] if bias else ["s"]
+        for name in names:
+            g.weight(name, np.ones(shape[axis:], dtype))
+        g.node(op, ["x", *names], ["y0"], axis=axis)
+        g.output("y0", shape, dtype)
+        return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+    return make
+
+
+def masked_softmax(shape, dtype):
+    """Softmax of scores to which a mask of each image is added."""
     g = Graph("figure", opset=17)
     g.input("x", shape, dtype)
-    g.weight("s", np.ones(shape[-1], dtype))
-    g.node("LayerNormalization", ["x", "s"], ["y0"], axis=-1)
+    g.input("mask", [shape[0], 1, 1, shape[-1]], dtype)
+    g.node("Add", ["x", "mask"], ["masked"])
+    g.node("Softmax", ["masked"], ["y0"], axis=-1)
     g.output("y0", shape, dtype)
     return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def channels_first(op, weights, relu=False, **attributes):
+    """An operator with constants of each channel, and Relu behind it or not."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=17)
+        g.input("x", shape, dtype)
+        for i, value in enumerate(weights):
+            g.weight(f"w{i}", np.full(shape[1] if op != "PRelu" else [shape[1], 1, 1], value, dtype))
+        g.node(op, ["x", *[f"w{i}" for i in range(len(weights))]], ["b" if relu else "y0"], **attributes)
+        if relu:
+            g.node("Relu", ["b"], ["y0"])
+        g.output("y0", shape, dtype)
+        return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+    return make
+
+
+def plus_channels(shape, dtype):
+    """A bias of each channel, where channels are first."""
+    g = Graph("figure", opset=17)
+    g.input("x", shape, dtype)
+    g.weight("b", np.ones([shape[1], 1, 1], dtype))
+    g.node("Add", ["x", "b"], ["y0"])
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def where(shape, dtype):
+    """One of two matrices, element by element as booleans say."""
+    g = Graph("figure", opset=17)
+    for name in ["x", "z"]:
+        g.input(name, shape, dtype)
+    g.input("c", shape, "bool")
+    g.node("Where", ["c", "x", "z"], ["y0"])
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * (2 * np.dtype(dtype).itemsize + 1)
+
+
+def masked_fill(shape, dtype):
+    """A number where booleans of each image, which all heads share, do not say otherwise."""
+    g = Graph("figure", opset=17)
+    g.input("x", shape, dtype)
+    g.input("c", [shape[0], 1, *shape[2:]], "bool")
+    g.weight("least", np.array(-10000, dtype))
+    g.node("Where", ["c", "x", "least"], ["y0"])
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * np.dtype(dtype).itemsize + int(np.prod(shape)) // shape[1]
+
+
+def cast(to):
+    return one("Cast", result=to, to=number_of(to))
+
+
+def dequantized(to, axis=None):
+    """Bytes times a scale of all, or of each column."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=21)
+        g.input("x", shape, dtype)
+        scale = np.array(0.0131, to) if axis is None else np.full(shape[axis], 0.0131, to)
+        g.weight("s", scale)
+        g.weight("z", np.zeros(scale.shape, dtype))
+        g.node("DequantizeLinear", ["x", "s", "z"], ["y0"], **({} if axis is None else {"axis": axis}))
+        g.output("y0", shape, to)
+        return g, int(np.prod(shape)) * np.dtype(to).itemsize
+
+    return make
+
+
+def dynamic(shape, dtype):
+    """Two launches: the second reads all of it again."""
+    g = Graph("figure", opset=17)
+    g.input("x", shape, dtype)
+    g.node("DynamicQuantizeLinear", ["x"], ["y0", "s", "z"])
+    g.output("y0", shape, np.uint8)
+    g.output("s", [], np.float32)
+    g.output("z", [], np.uint8)
+    return g, int(np.prod(shape)) * (np.dtype(dtype).itemsize + 1)
+
+
+def gathered(shape, dtype):
+    """Rows that indices say, as many as there are."""
+    g = Graph("figure", opset=17)
+    g.input("x", shape, dtype)
+    g.weight("i", np.arange(shape[0])[::-1].copy())
+    g.node("Gather", ["x", "i"], ["y0"], axis=0)
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def scattered(op):
+    """A quarter of the rows are others, whose places indices say."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=18)
+        some = [shape[0] // 4, shape[1]]
+        g.input("x", shape, dtype)
+        g.input("u", some, dtype)
+        rows = np.arange(some[0]) * 4
+        if op == "ScatterND":
+            g.input("i", [some[0], 1], "int64")
+            g.node(op, ["x", "i", "u"], ["y0"])
+        else:
+            g.input("i", some, "int64")
+            g.node(op, ["x", "i", "u"], ["y0"], axis=0)
+        g.output("y0", shape, dtype)
+        indices = some[0] if op == "ScatterND" else some[0] * some[1]
+        # Updates are read and written.
+        return g, (int(np.prod(shape)) + 2 * int(np.prod(some))) * np.dtype(dtype).itemsize + 8 * indices
+
+    return make
 
 
 def of_sum(op, kept, row=False):
@@ -253,7 +384,14 @@ KERNELS = [
     *[("QuantizeLinear", f"to {name}, a scale of each {what}", FLOATS, LINES, quantized(to, axis))
       for name, to in [("i8", np.int8), ("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)]
       for what, axis in [("line", 0), ("column", 1)]],
-    ("LayerNormalization", "lines of 4096", FLOATS, LINES, layer_norm),
+    ("LayerNormalization", "lines of 4096", FLOATS, LINES, normed("LayerNormalization")),
+    *[(op, f"lines of {n}", FLOATS, EIGHTS(n), normed(op)) for op in ["LayerNormalization", "RMSNormalization"]
+      for n in [77, 197, 768]],
+    ("LayerNormalization", "lines of 768 with a bias", FLOATS, EIGHTS(768), normed("LayerNormalization", bias=True)),
+    ("LayerNormalization", "64 channels of 14x14", FLOATS, PLANES(14), normed("LayerNormalization", axis=-3)),
+    *[("Softmax", f"12 heads of {n} by {n} with a mask", FLOATS, lambda e, n=n: [e // (12 * n * n), 12, n, n], masked_softmax) for n in [77, 197]],
+    *[("Softmax", f"{c} channels of 128x128", FLOATS, lambda e, c=c: [e // (c * 128 * 128), c, 128, 128], one("Softmax", axis=1))
+      for c in [21, 150]],
     *[(op, f"of a sum{' with a row' if row else ''}{', which is a result, too' if kept else ''}", FLOATS, lambda n: LINES(n // 2),
        of_sum(op, kept, row))
       for op in ["LayerNormalization", "RMSNormalization", "Softmax"] for kept, row in [(True, False), (False, False), (True, True)]],
@@ -264,6 +402,28 @@ KERNELS = [
     ("GroupNormalization", "320 channels of 64x64 last, of a sum", FLOATS,
      lambda n: [n // (2 * 320 * 4096), 64, 64, 320],
      channels_last("GroupNormalization", 320, weights=[1, 0], residual=True, num_groups=32)),
+    *[("InstanceNormalization", f"{c} channels of {n}x{n} last", FLOATS, lambda e, c=c, n=n: [e // (c * n * n), n, n, c],
+       channels_last("InstanceNormalization", c, weights=[1, 0])) for c, n in [(64, 128), (128, 64)]],
+    *[("InstanceNormalization", f"planes of {n}x{n}", FLOATS, PLANES(n), channels_first("InstanceNormalization", [1, 0])) for n in [7, 64]],
+    ("BatchNormalization", "and Relu, 64 planes of 56x56", FLOATS, PLANES(56), channels_first("BatchNormalization", [2, 1, 1, 2], relu=True)),
+    ("PRelu", "64 planes of 56x56", FLOATS, PLANES(56), channels_first("PRelu", [0.1])),
+    *[("Add", f"a bias of each of 64 channels of {n}x{n}", FLOATS, PLANES(n), plus_channels) for n in [7, 14]],
+    ("Where", "of two matrices", [*FLOATS, "i8"], lambda n: LINES(n // 2), where),
+    ("Where", "12 heads of 256x256 with a mask", FLOATS, lambda n: [n // (12 * 65536), 12, 256, 256], masked_fill),
+    *[("Cast", f"to {np.dtype(to).name}", types, LINES, cast(to)) for to, types in
+      [(np.float32, ["f16", "bf16", "bool"]), (np.float16, ["f32", "bf16", "bool"]), (bool, FLOATS), (np.int64, ["f32", "bool"])]],
+    *[("ReduceMean", f"planes of {n}x{n}", FLOATS, PLANES(n), one("ReduceMean", lambda s: [*s[:2], 1, 1], axes=[2, 3], keepdims=1)) for n in [7, 56]],
+    *[("ReduceMean", f"64 channels of {n}x{n} last", FLOATS, lambda e, n=n: [e // (64 * n * n), n, n, 64],
+       one("ReduceMean", lambda s: [s[0], 1, 1, s[3]], axes=[1, 2], keepdims=1))
+      for n in [7, 56]],
+    *[("DequantizeLinear", f"to {np.dtype(to).name}{', a scale of each ' + what if what else ''}", ["i8"], LINES, dequantized(to, axis))
+      for to in [np.float32, np.float16, ml_dtypes.bfloat16] for what, axis in [("", None), ("line", 0), ("column", 1)]],
+    ("DynamicQuantizeLinear", "lines of 4096", ["f32"], LINES, dynamic),
+    *[("Gather", f"rows of {n}", [*FLOATS[:2], "i8"], EIGHTS(n), gathered) for n in [77, 768]],
+    *[("Slice", f"{n - 8} of {n} columns", [*FLOATS[:2], "i8"], EIGHTS(n),
+       one("Slice", last_is(n - 8), weights=[ints(3), ints(n - 5), ints(1)])) for n in [77, 768]],
+    *[(op, f"a quarter of rows of {n}", FLOATS[:2], EIGHTS(n), scattered(op)) for op in ["ScatterND", "ScatterElements"] for n in [64, 768]],
+    ("LRN", "64 channels of 27x27", FLOATS, PLANES(27), one("LRN", size=5)),
     ("RotaryEmbedding", "32 heads of 128", FLOATS, lambda n: [1, 32, n // 4096, 128], rotary),
     ("GridSample", "linear, 64 channels of 64x64", FLOATS, PIXELS, sampled),
     ("MaxPool", "3x3, 256 channels of 64x64 last", FLOATS, lambda n: [n // (256 * 4096), 64, 64, 256],
@@ -286,7 +446,7 @@ KERNELS = [
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--barewave", default=ROOT / "target/release/barewave")
-    parser.add_argument("--all", action="store_true", help="rows at %d%% or more everywhere, too" % ENOUGH)
+    parser.add_argument("--all", action="store_true", help="rows at %d%%%% or more everywhere, too" % ENOUGH)
     parser.add_argument("--only", metavar="OPERATOR", help="this operator's rows")
     args = parser.parse_args()
     reached = bandwidths()
