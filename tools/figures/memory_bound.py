@@ -409,7 +409,7 @@ KERNELS = [
     ("PRelu", "64 planes of 56x56", FLOATS, PLANES(56), channels_first("PRelu", [0.1])),
     *[("Add", f"a bias of each of 64 channels of {n}x{n}", FLOATS, PLANES(n), plus_channels) for n in [7, 14]],
     ("Where", "of two matrices", [*FLOATS, "i8"], lambda n: LINES(n // 2), where),
-    ("Where", "12 heads of 256x256 with a mask", FLOATS, lambda n: [n // (12 * 65536), 12, 256, 256], masked_fill),
+    ("Where", "12 heads of 256x256 with a mask that they share", FLOATS, lambda n: [n // (12 * 65536), 12, 256, 256], masked_fill),
     *[("Cast", f"to {np.dtype(to).name}", types, LINES, cast(to)) for to, types in
       [(np.float32, ["f16", "bf16", "bool"]), (np.float16, ["f32", "bf16", "bool"]), (bool, FLOATS), (np.int64, ["f32", "bool"])]],
     *[("ReduceMean", f"planes of {n}x{n}", FLOATS, PLANES(n), one("ReduceMean", lambda s: [*s[:2], 1, 1], axes=[2, 3], keepdims=1)) for n in [7, 56]],
@@ -422,7 +422,8 @@ KERNELS = [
     *[("Gather", f"rows of {n}", [*FLOATS[:2], "i8"], EIGHTS(n), gathered) for n in [77, 768]],
     *[("Slice", f"{n - 8} of {n} columns", [*FLOATS[:2], "i8"], EIGHTS(n),
        one("Slice", last_is(n - 8), weights=[ints(3), ints(n - 5), ints(1)])) for n in [77, 768]],
-    *[(op, f"a quarter of rows of {n}", FLOATS[:2], EIGHTS(n), scattered(op)) for op in ["ScatterND", "ScatterElements"] for n in [64, 768]],
+    *[("ScatterND", f"a quarter of rows of {n}", FLOATS[:2], EIGHTS(n), scattered("ScatterND")) for n in [64, 768]],
+    ("ScatterElements", "a quarter of rows of 64", ["f32"], EIGHTS(64), scattered("ScatterElements")),
     ("LRN", "64 channels of 27x27", FLOATS, PLANES(27), one("LRN", size=5)),
     ("RotaryEmbedding", "32 heads of 128", FLOATS, lambda n: [1, 32, n // 4096, 128], rotary),
     ("GridSample", "linear, 64 channels of 64x64", FLOATS, PIXELS, sampled),
