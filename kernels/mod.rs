@@ -39,6 +39,7 @@ mod loader;
 mod math;
 mod matmul;
 mod matrix;
+mod merged;
 mod normed;
 mod origin;
 mod packed;
@@ -54,6 +55,7 @@ mod published;
 mod recurrent;
 mod reduce;
 mod regroup;
+mod resample;
 mod rounds;
 mod runs;
 mod scan;
@@ -511,6 +513,7 @@ pub fn lower_linked(
         StepKind::ComputedLines(c) => softmax::of_computed(&cx, c),
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
+        StepKind::Resample(r) => resample::lower(&cx, r),
         StepKind::TopK(best) => topk::lower(&cx, best),
         StepKind::Scatter(s) => scatter::lower(&cx, s),
         StepKind::Parts(p) => parts::lower(&cx, p),

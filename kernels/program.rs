@@ -10,6 +10,8 @@
 //! of a place are that is computed (samples of regions), where most of what they compute is the same for these and all that
 //! they read is the same or lies a known way apart.
 
+mod planes;
+
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::values::{self, Kind, Value, kind};
@@ -19,6 +21,7 @@ use crate::graph::fused::Program;
 use crate::graph::kinds::program::{Source, Statement};
 use crate::mir::{Buffer, Gen, Part, Type};
 use crate::tensor::DType;
+use planes::{Held, InLds};
 
 const WORKGROUP: u32 = 256;
 
@@ -26,6 +29,9 @@ const WORKGROUP: u32 = 256;
 const MOST_LOADED: usize = 32;
 
 pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
+    if let Some(held) = Held::of(cx, program) {
+        return held.lower(cx, program);
+    }
     let dims = cx.step.output.view.dims.clone();
     let along = neighbours(cx, program);
     let (width, dim) = (along.width, along.dim);
@@ -52,33 +58,25 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     if let Some(Some(c)) = coords.get_mut(dim).filter(|_| width > 1) {
         *c = w.b.mul(*c, width as u32);
     }
-    let mut vars = Vec::with_capacity(program.vars.len());
-    for (t, same) in program.vars.iter().zip(&along.vars) {
-        let dwords = match kind(*t) {
-            Kind::Bool => return Err(Reason::Operation { op: "a variable".into(), dtype: DType::Bool }),
-            Kind::Long { .. } | Kind::Double => 2,
-            _ => 1,
-        };
-        let count = if *same { 1 } else { width };
-        vars.push((0..count).map(|_| w.b.v(dwords)).collect());
-    }
-    let mut run = Run {
-        cx,
-        program,
-        width,
-        apart,
-        along: along.values,
-        values: vec![Vec::new(); program.values.len()],
-        vars,
-        coords: coords.clone(),
-        active: None,
-    };
+    let mut run = Run::new(cx, program, &along, apart, &coords, &mut w)?;
     run.block(&mut w, &program.body)?;
-    let acc: Vec<Value> = (0..width).map(|e| run.lane(&mut w, program.result, e)).collect::<Res<_>>()?;
+    finish(&mut w, cx, &mut run, &along, inside)?;
+    if let Some(done) = done {
+        w.b.place(done, "done");
+    }
+    let flops = (count * width * program.values.len()) as u64;
+    Ok(vec![w.finish([(count as u32).div_ceil(WORKGROUP), 1, 1], flops)])
+}
+
+/// Stores what a program has computed for neighbours, with the step's expression.
+fn finish(w: &mut Writer, cx: &Cx, run: &mut Run, along: &Neighbours, inside: Option<Part>) -> Res<()> {
+    let Neighbours { width, dim, .. } = *along;
+    let (apart, coords) = (run.apart, run.coords.clone());
+    let acc: Vec<Value> = (0..width).map(|e| run.lane(w, run.program.result, e)).collect::<Res<_>>()?;
     let (mut operands, mut known) = (vec![Vec::new(); cx.step.inputs.len()], Vec::new());
     for i in epilogue::operands(cx) {
         if !apart {
-            operands[i] = pointwise::load(&mut w, cx, i, &coords, width, &mut known)?;
+            operands[i] = pointwise::load(w, cx, i, &coords, width, &mut known)?;
             continue;
         }
         for e in 0..width as u32 {
@@ -87,7 +85,7 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
                 Some(c) => w.b.add(c, e),
                 None => w.b.to_vector(e),
             });
-            operands[i].extend(pointwise::load(&mut w, cx, i, &own, 1, &mut Vec::new())?);
+            operands[i].extend(pointwise::load(w, cx, i, &own, 1, &mut Vec::new())?);
         }
     }
     let mut results = Vec::new();
@@ -108,11 +106,7 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     } else {
         values::store_some(&mut w.b, out, buf, at, &results);
     }
-    if let Some(done) = done {
-        w.b.place(done, "done");
-    }
-    let flops = (count * width * program.values.len()) as u64;
-    Ok(vec![w.finish([(count as u32).div_ceil(WORKGROUP), 1, 1], flops)])
+    Ok(())
 }
 
 /// How a value changes from one neighbour to the next.
@@ -354,6 +348,43 @@ struct Run<'a> {
     coords: Vec<Option<Part>>,
     /// In a loop with a condition of its own: the lanes that are in it.
     active: Option<Part>,
+    /// An operand's planes in LDS.
+    held: Option<InLds>,
+}
+
+impl<'a> Run<'a> {
+    /// At coordinates, of the first of the neighbours.
+    fn new(
+        cx: &'a Cx<'a>,
+        program: &'a Program,
+        along: &Neighbours,
+        apart: bool,
+        coords: &[Option<Part>],
+        w: &mut Writer,
+    ) -> Res<Run<'a>> {
+        let mut vars = Vec::with_capacity(program.vars.len());
+        for (t, same) in program.vars.iter().zip(&along.vars) {
+            let dwords = match kind(*t) {
+                Kind::Bool => return Err(Reason::Operation { op: "a variable".into(), dtype: DType::Bool }),
+                Kind::Long { .. } | Kind::Double => 2,
+                _ => 1,
+            };
+            let count = if *same { 1 } else { along.width };
+            vars.push((0..count).map(|_| w.b.v(dwords)).collect());
+        }
+        Ok(Run {
+            cx,
+            program,
+            width: along.width,
+            apart,
+            along: along.values.clone(),
+            values: vec![Vec::new(); program.values.len()],
+            vars,
+            coords: coords.to_vec(),
+            active: None,
+            held: None,
+        })
+    }
 }
 
 impl Run<'_> {
@@ -386,7 +417,7 @@ impl Run<'_> {
                     };
                 }
                 Statement::Repeat { round, count, body } if self.apart && *count <= UNROLLED && is_straight(body) => {
-                    self.one_by_one(w, *round, *count, body)?;
+                    self.one_by_one(w, Some(*round), *count, body)?;
                 }
                 Statement::Set(var, v) => {
                     let to = self.vars[var.0 as usize].clone();
@@ -403,12 +434,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Rounds of a loop, neighbour by neighbour: what a neighbour reads in all rounds lies close together, and caches have it while it does. What is the
+    /// Rounds of a loop, or statements without one, neighbour by neighbour: what a neighbour reads in all rounds lies close together, and caches have it while it does. What is the
     /// same for all is computed first, for all rounds.
-    fn one_by_one(&mut self, w: &mut Writer, round: Val, count: u32, body: &[Statement]) -> Res<()> {
+    fn one_by_one(&mut self, w: &mut Writer, round: Option<Val>, count: u32, body: &[Statement]) -> Res<()> {
         let mut rounds = Vec::new();
         for i in 0..count {
-            self.values[round.index()] = vec![Value::Word(i.into())];
+            if let Some(round) = round {
+                self.values[round.index()] = vec![Value::Word(i.into())];
+            }
             for s in body {
                 match s {
                     Statement::Let(v) if self.along[v.index()].step.is_some() => {
@@ -423,6 +456,10 @@ impl Run<'_> {
             }
             rounds.push(self.values.clone());
         }
+        // The program's result, where it is computed here, is one of each neighbour.
+        let result = self.program.result;
+        let gives = body.contains(&Statement::Let(result)) && self.along[result.index()].step.is_none();
+        let mut results = Vec::new();
         for (e, values) in (0..self.width).flat_map(|e| rounds.iter().map(move |values| (e, values))) {
             self.values.clone_from(values);
             for s in body {
@@ -438,6 +475,13 @@ impl Run<'_> {
                     _ => {}
                 }
             }
+            if gives {
+                results.truncate(e);
+                results.extend(&self.values[result.index()][..1]);
+            }
+        }
+        if gives {
+            self.values[result.index()] = results;
         }
         Ok(())
     }
@@ -445,6 +489,9 @@ impl Run<'_> {
     /// A value of neighbour `e` of another dimension than the last.
     fn of_neighbour(&mut self, w: &mut Writer, v: Val, e: usize) -> Res<Value> {
         match self.program.values[v.index()].0 {
+            Source::Load { operand, at, .. } if self.held.as_ref().is_some_and(|h| h.holds(operand)) => {
+                self.load_held(w, at, e)
+            }
             Source::Load { operand, at, checked } => match self.along[at.index()].step {
                 Some(step) => self.load_further(w, operand, at, checked, step * e as i64),
                 None => Err(Reason::Malformed("a load of neighbours that lie anywhere")),
@@ -543,6 +590,9 @@ impl Run<'_> {
         Ok(match source {
             Source::Coordinate(d) => Value::Word(self.coords[d].map_or(0u32.into(), Into::into)),
             Source::Round => self.value(v)?,
+            Source::Load { operand, at, .. } if self.held.as_ref().is_some_and(|h| h.holds(operand)) => {
+                self.load_held(w, at, e)?
+            }
             Source::Load { operand, at, checked } => self.load(w, operand, at, checked, 1)?[0],
             // A copy: the variable may change while the value lives.
             Source::Get(var) => {

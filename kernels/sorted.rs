@@ -60,7 +60,7 @@ fn exchange(w: &mut Writer, keys: &mut [Key], i: usize, j: usize) {
 }
 
 /// Sorts the keys of each lane.
-fn sort_own(w: &mut Writer, keys: &mut [Key]) {
+pub(super) fn sort_own(w: &mut Writer, keys: &mut [Key]) {
     let n = keys.len();
     let mut p = 1;
     while p < n {
@@ -80,7 +80,7 @@ fn sort_own(w: &mut Writer, keys: &mut [Key]) {
 }
 
 /// Compares the keys of each lane that differ in one of these bits of their number, the highest one first.
-fn compare(w: &mut Writer, keys: &mut [Key], bits: u32) {
+pub(super) fn compare(w: &mut Writer, keys: &mut [Key], bits: u32) {
     for bit in (0..bits).rev() {
         for i in (0..keys.len()).filter(|i| i >> bit & 1 == 0) {
             exchange(w, keys, i, i | 1 << bit);

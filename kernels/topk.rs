@@ -5,12 +5,13 @@
 //! word; others take one more than the element. Very few of short pieces are found in rounds, in which registers are never written again: with
 //! `below` one less than the key that was found last, `below - key` is smallest, without a sign, for the next one, and for all that were
 //! found before it is larger than `below`. Of f32 keys of one word leave out the code's last bits, in many lines; what that may have put in
-//! a wrong order is looked for again with all of them. Few are left by a wave's sieve ([`sieve`](super::sieve)); else a workgroup sorts ([`sorted`]), or, of few
+//! a wrong order is looked for again with all of them. A few of one word are merged ([`merged`]) where that takes fewer instructions. Few are left by a wave's sieve ([`sieve`](super::sieve)); else a workgroup sorts ([`sorted`]), or, of few
 //! lines, several look for those above a threshold ([`select`]).
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::float::Float;
+use super::merged;
 use super::reduce::{apply, literal, scalar_loop};
 use super::select::{self, Results as _, Select};
 use super::sieve::{Held, Sieve, extreme};
@@ -76,6 +77,8 @@ enum Search {
     Rounds,
     /// The same of keys that leave out the codes' last bits, so many, and again with all where that is not sure.
     Brief(u32),
+    /// By merging keys of one word, which leave so many bits out or none.
+    Merged(Option<u32>),
     Sieve,
     Sort,
     Select(Select),
@@ -134,10 +137,35 @@ impl Shape {
             return Ok(Shape { width, team, loads: loads(team), units: split, pieces, search: Search::Sort });
         }
         let words = if is_word(t) { 1 } else { 2 };
+        let held = |team: u32| loads(team) as usize * width;
+        let bits = |team: u32| (team * held(team) as u32).next_power_of_two().ilog2();
+        let fill = |team: u32| lines * team as usize >= (cx.target.cus() * 4 * wave) as usize;
+        let in_merges = |team: u32| {
+            let beside = if words == 1 { 0.0 } else { BRIEF + (MADE / 2.0 + OF_ROUND[0][0]) * held(team) as f64 };
+            let all = merged::instructions(k, held(team), team) + MADE * held(team) as f64 + beside;
+            all * f64::from(team) / f64::from(wave)
+        };
+        let merges = |team: &u32| {
+            let able =
+                words == 1 || t == DType::F32 && *team <= lanes::ROW && k as u32 <= *team && bits(*team) <= LEFT_OUT;
+            able && (2..=merged::MOST).contains(&k)
+                && fill(*team)
+                && held(*team) * words <= SHARED[0]
+                && k <= LOOPS * *team as usize
+        };
+        let merging = (0..=wave.ilog2()).map(|n| 1 << n).filter(merges);
+        let merging = merging.min_by(|a, b| in_merges(*a).total_cmp(&in_merges(*b)));
+        let by_merges = |team: u32| Shape {
+            width,
+            team,
+            loads: loads(team),
+            units: split,
+            pieces,
+            search: Search::Merged((words == 2).then(|| bits(team))),
+        };
         if k * longest.div_ceil(wave as usize) > SOON {
-            let held = |team: u32| loads(team) as usize * width;
             let brief = |team: u32| {
-                let bits = (team * held(team) as u32).next_power_of_two().ilog2();
+                let bits = bits(team);
                 (t == DType::F32 && team <= lanes::ROW && (k as u32) < team && bits <= LEFT_OUT).then_some(bits)
             };
             let in_rounds = |team: u32| match brief(team) {
@@ -148,14 +176,17 @@ impl Shape {
                 None => of_rounds(k, words, held(team), [team, wave]),
             };
             let fits = |team: &u32| {
-                let fill = lines * *team as usize >= (cx.target.cus() * 4 * wave) as usize;
                 let most = SHARED[usize::from(words == 1 && width > 1)];
-                fill && held(*team) * words <= most && k <= LOOPS * *team as usize
+                fill(*team) && held(*team) * words <= most && k <= LOOPS * *team as usize
             };
             let teams = (0..=wave.ilog2()).map(|n| 1 << n).filter(fits);
             let best = teams.min_by(|a, b| in_rounds(*a).total_cmp(&in_rounds(*b)));
             let [sifted, element] = SIFTED[words - 1];
             let sifted = sifted + element * held(wave) as f64;
+            let otherwise = best.map_or(sifted, |team| in_rounds(team).min(sifted));
+            if let Some(team) = merging.filter(|team| in_merges(*team) < otherwise) {
+                return Ok(by_merges(team));
+            }
             if let Some(team) = best.filter(|team| in_rounds(*team) < sifted) {
                 let search = brief(team).map_or(Search::Rounds, Search::Brief);
                 return Ok(Shape { width, team, loads: loads(team), units: split, pieces, search });
@@ -170,6 +201,10 @@ impl Shape {
             && (loads(team) as usize * width > HELD || lines * (2 * team) as usize <= lanes)
         {
             team *= 2;
+        }
+        let rounds = of_rounds(k, words, held(team), [team, wave]);
+        if let Some(team) = merging.filter(|team| in_merges(*team) < rounds) {
+            return Ok(by_merges(team));
         }
         Ok(Shape { width, team, loads: loads(team), units: split, pieces, search: Search::Rounds })
     }
@@ -371,11 +406,22 @@ impl Results<'_> {
 
     /// The best keys of a team in their order, one of each lane: codes and, side by side, keys of one word that have places instead of the codes' last bits. They are in
     /// order if what they leave out says nothing else, and if behind the last one there is none that what is left out may have kept from being better.
-    fn in_brief(&self, w: &mut Writer, keys: &[[Part; 2]], (team, member): (u32, Part), mask: u32) -> Res<Part> {
-        let words = |keys: &mut dyn Iterator<Item = Key>| keys.collect::<Vec<Key>>();
-        let brief = words(&mut keys.iter().map(|[_, brief]| vec![*brief]));
-        let kept = Rounds::new(w, brief, team, member)?.best(w, self.k + 1)?;
-        let next = lanes::moved(&mut w.b, kept, NEXT);
+    fn in_brief(
+        &self,
+        w: &mut Writer,
+        keys: &[[Part; 2]],
+        (team, member): (u32, Part),
+        mask: u32,
+        merge: bool,
+    ) -> Res<Part> {
+        let brief: Vec<Part> = keys.iter().map(|[_, brief]| *brief).collect();
+        let (kept, next) = if merge {
+            self.merged(w, &brief, (team, member))?
+        } else {
+            let brief = brief.into_iter().map(|key| vec![key]).collect();
+            let kept = Rounds::new(w, brief, team, member)?.best(w, self.k + 1)?;
+            (kept, lanes::moved(&mut w.b, kept, NEXT))
+        };
         let apart = w.b.generic(Gen::Xor.of(Type::B32), &[kept.into(), next.into()]);
         let alike = w.b.op(Gen::CmpGe.of(Type::U32), &[mask.into(), apart.into()]);
         let last = w.b.op(Gen::CmpEq.of(Type::U32), &[(self.k - 1).into(), member.into()]);
@@ -399,6 +445,20 @@ impl Results<'_> {
         w.b.copy_into(kept, exact);
         w.b.place(sure, "in order");
         Ok(kept)
+    }
+
+    /// The key of each lane, the best ones in their order, and of all lanes the best of those that are left.
+    fn merged(&self, w: &mut Writer, keys: &[Part], (team, member): (u32, Part)) -> Res<(Part, Part)> {
+        let k = self.k as usize;
+        let list = merged::best(w, keys, k, team)?;
+        let kept = merged::of_lane(w, &list, member, [0, team as usize], k);
+        if let Some(next) = list.get(k) {
+            return Ok((kept, *next));
+        }
+        let below = w.b.sub(list[k - 1], 1u32);
+        let own = keys.iter().map(|key| vec![w.b.sub(below, *key)]).collect::<Vec<_>>();
+        let least = least_of_team(w, team, &own)?;
+        Ok((kept, w.b.sub(below, least)))
     }
 
     /// What each lane of a team of so many has, from result `from` on.
@@ -466,7 +526,7 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let (units, loads) = (shape.units[0] as usize, shape.loads as usize);
     let sieve = Sieve::new(k, units, loads, shape.width, if is_word(t) { 1 } else { 2 }, wave);
     let workgroup = match shape.search {
-        Search::Rounds | Search::Brief(_) => WORKGROUP,
+        Search::Rounds | Search::Brief(_) | Search::Merged(_) => WORKGROUP,
         Search::Sieve => wave * sieve.waves(count, cx.target),
         Search::Sort => team.max(wave),
         Search::Select(_) => team,
@@ -532,7 +592,10 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
     let loaded: Vec<(Result<Part, Vec<Value>>, Option<Part>)> = loaded.into_iter().map(load).collect();
     let (mut keys, mut numbers): (Vec<Key>, Vec<u32>) = Default::default();
     let selects = matches!(shape.search, Search::Select(_));
-    let brief = if let Search::Brief(bits) = shape.search { Some((1 << bits) - 1) } else { None };
+    let brief = match shape.search {
+        Search::Brief(bits) | Search::Merged(Some(bits)) => Some((1 << bits) - 1),
+        _ => None,
+    };
     for (l, (values, inside)) in (0..).zip(loaded) {
         let codes = match values {
             Ok(words) => {
@@ -621,9 +684,18 @@ pub(super) fn lower(cx: &Cx, best: &TopK) -> Res<Vec<Kernel>> {
                 results.give_of_each(&mut w, kept, member, [from, team])?;
             }
         }
-        Search::Brief(_) => {
+        Search::Merged(None) => {
+            let keys: Vec<Part> = keys.into_iter().map(|key| key[0]).collect();
+            let list = merged::best(&mut w, &keys, k, team)?;
+            for from in (0..k).step_by(team as usize) {
+                let kept = merged::of_lane(&mut w, &list, member, [from, team as usize], k);
+                results.give_of_each(&mut w, kept, member, [from as u32, team])?;
+            }
+        }
+        Search::Brief(_) | Search::Merged(Some(_)) => {
+            let merge = matches!(shape.search, Search::Merged(_));
             let keys: Vec<[Part; 2]> = keys.into_iter().map(|key| [key[0], key[1]]).collect();
-            let kept = results.in_brief(&mut w, &keys, (team, member), brief.unwrap_or(PLACE))?;
+            let kept = results.in_brief(&mut w, &keys, (team, member), brief.unwrap_or(PLACE), merge)?;
             results.give_of_each(&mut w, kept, member, [0, team])?;
         }
         Search::Rounds => {

@@ -28,8 +28,9 @@ use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
     Attention, Before, Coder, ComputedLines, Conv, Extremes, Fourier, LineRule, MadeLines, MadeRows, MadeUpdates,
-    Nibbles, Normalize, Normed, NormedRows, Packed, Parts, Passes, Pool, PoolOp, Program, Reduce, ReduceOp, Scaled,
-    Scan, Scatter, Scattered, Softmax, Sparse, Standardized, StepKind, Summand, TopK, Undefined, Window, Zeros,
+    Nibbles, Normalize, Normed, NormedRows, Packed, Parts, Passes, Pool, PoolOp, Program, Reduce, ReduceOp, Resample,
+    Scaled, Scan, Scatter, Scattered, Softmax, Sparse, Standardized, StepKind, Summand, Taps, TopK, Undefined, Window,
+    Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;

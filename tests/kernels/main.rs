@@ -20,6 +20,7 @@ mod divided;
 mod dots;
 mod executed;
 mod fourier;
+mod images;
 mod joined;
 mod listings;
 mod moved;

@@ -17,6 +17,7 @@ mod pool;
 pub mod program;
 pub mod recurrent;
 mod reduce;
+mod resample;
 mod scaled;
 mod scan;
 mod scatter;
@@ -40,6 +41,7 @@ pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program, Scattered};
 pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
+pub use resample::{Resample, Taps};
 pub use scaled::Scaled;
 pub use scan::Scan;
 pub use scatter::{MadeUpdates, Scatter};
@@ -110,6 +112,8 @@ pub enum StepKind {
     Program(Program),
     /// A recurrent layer.
     Recurrent(Recurrent),
+    /// Images that are resized.
+    Resample(Resample),
     /// Places of the best elements of lines.
     TopK(TopK),
     /// Elements that are replaced at places along an axis.
@@ -143,6 +147,7 @@ impl Deref for StepKind {
             StepKind::Standardized(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
+            StepKind::Resample(k) => k,
             StepKind::TopK(k) => k,
             StepKind::Scatter(k) => k,
             StepKind::Parts(k) => k,

@@ -85,6 +85,20 @@ pub struct Program {
     pub result: Val,
     /// What it is as a whole, where it is a tensor with other lines in it.
     pub scattered: Option<Scattered>,
+    /// An operand of which each element reads one plane.
+    pub planes: Option<Planes>,
+}
+
+/// An operand of planes of so many elements, of which an element of the result reads only the one with the number that its first two coordinates have in
+/// row-major order, and what is behind the operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planes {
+    /// The operand.
+    pub operand: usize,
+    /// Elements of a plane.
+    pub elements: usize,
+    /// For each element of it that is read, as the program numbers it: its number in its plane, and whether there is one where not all are there.
+    pub own: Vec<(Val, Val, Option<Val>)>,
 }
 
 /// What a program gives that is operand 1, with zeros behind it along a dimension, and in it all of operand 0, as many elements
@@ -97,6 +111,9 @@ pub struct Scattered {
     pub start: usize,
 }
 
+/// Behind any element of a tensor, wherever its plane begins.
+const NOWHERE: i64 = 1 << 30;
+
 /// Writes a [`Program`].
 pub struct Coder {
     values: Vec<(Source, DType)>,
@@ -104,6 +121,7 @@ pub struct Coder {
     open: Vec<Vec<Statement>>,
     types: Vec<DType>,
     scattered: Option<Scattered>,
+    planes: Option<Planes>,
 }
 
 impl Coder {
@@ -115,6 +133,7 @@ impl Coder {
             open: vec![Vec::new()],
             types: operands.to_vec(),
             scattered: None,
+            planes: None,
         }
     }
 
@@ -137,6 +156,28 @@ impl Coder {
     /// Says what the program is as a whole.
     pub fn scatters(&mut self, whole: Scattered) {
         self.scattered = Some(whole);
+    }
+
+    /// Element `own` of a plane of an operand, of planes of so many elements, of which the first has the number `base` and is that of the first two
+    /// coordinates; 0 where it is not `inside`, if that is told. The program reads none of its elements otherwise.
+    pub fn load_in_plane(
+        &mut self,
+        operand: usize,
+        (base, elements): (Val, usize),
+        own: Val,
+        inside: Option<Val>,
+    ) -> Val {
+        let at = match inside {
+            Some(inside) => {
+                let nowhere = self.int(NOWHERE);
+                let own = self.select(inside, own, nowhere);
+                self.add(base, own)
+            }
+            None => self.add(base, own),
+        };
+        let planes = self.planes.get_or_insert_with(|| Planes { operand, elements, own: Vec::new() });
+        planes.own.push((at, own, inside));
+        if inside.is_some() { self.load_checked(operand, at) } else { self.load(operand, at) }
     }
 
     /// Type of a value.
@@ -374,8 +415,8 @@ impl Coder {
     /// Ends the program.
     pub fn finish(mut self, result: Val) -> Program {
         let body = self.open.pop().unwrap_or_default();
-        let (operands, scattered) = (self.types.len(), self.scattered);
-        Program { operands, values: self.values, vars: self.vars, body, result, scattered }
+        let (operands, scattered, planes) = (self.types.len(), self.scattered, self.planes);
+        Program { operands, values: self.values, vars: self.vars, body, result, scattered, planes }
     }
 }
 

@@ -3,7 +3,8 @@
 //! Each resized dimension becomes, on the host, a list of taps per output position: input indices and weights. Nearest
 //! sampling has one tap: a repeated view for whole factors, a strided slice for whole divisors, an index table otherwise.
 //! Linear sampling has two, cubic four: an index table and a weight vector per tap, and a pointwise expression that sums
-//! the products. Dimensions are resized one after the other; linear ones share one kernel.
+//! the products. Dimensions are resized one after the other; linear ones share one kernel. The last two dimensions of floats
+//! are resized by a kernel of their own ([`Resample`]), which makes images of rows and columns at once.
 //!
 //! Where a place decides between elements (nearest sampling, what lies outside of a region of interest) it is computed in f32,
 //! and one in the middle between two but for f32's rounding is in the middle, as onnxruntime has it: scales such as 0.1
@@ -16,7 +17,7 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, known};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Val};
-use crate::graph::fused::Access;
+use crate::graph::fused::{self, Access, Resample, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
@@ -43,6 +44,8 @@ struct Options<'a> {
 
 /// Input positions and weights of the output positions of one dimension.
 struct Taps {
+    /// The first input position of each output position, before it is moved inside.
+    first: Vec<i64>,
     /// One list per tap, as long as the output.
     index: Vec<Vec<i32>>,
     weight: Vec<Vec<f64>>,
@@ -120,7 +123,7 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
         "linear" => 2,
         _ => 4,
     };
-    let mut t = Taps { index: vec![vec![]; count], weight: vec![vec![]; count], outside: vec![] };
+    let mut t = Taps { first: vec![], index: vec![vec![]; count], weight: vec![vec![]; count], outside: vec![] };
     for i in 0..out {
         let rounded = position(o, i, (n, out), scale, roi, single)?;
         t.outside.push(o.coordinates == "tf_crop_and_resize" && !(0.0..=len - 1.0).contains(&rounded));
@@ -146,12 +149,14 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
                         ));
                     }
                 };
+                t.first.push(r as i64);
                 t.index[0].push(inside(r));
                 t.weight[0].push(1.0);
             }
             "linear" => {
                 let low = x.floor();
                 let part = x - low;
+                t.first.push(low as i64);
                 for (k, w) in [1.0 - part, part].into_iter().enumerate() {
                     t.index[k].push(inside(low + k as f64));
                     t.weight[k].push(w);
@@ -160,6 +165,7 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
             _ => {
                 let low = x.floor();
                 let s = x - low;
+                t.first.push(low as i64 - 1);
                 let mut w = [s + 1.0, s, 1.0 - s, 2.0 - s].map(|x| cubic(o.cubic_a, x));
                 if o.exclude_outside {
                     for (k, w) in w.iter_mut().enumerate() {
@@ -189,17 +195,9 @@ fn cubic(a: f64, s: f64) -> f64 {
     }
 }
 
-/// Antialiased sampling of one dimension: where the result is smaller than the data, the filter is stretched, so that it covers
+/// The taps of antialiased sampling of one dimension: where the result is smaller than the data, the filter is stretched, so that it covers
 /// all elements that an output stands for. Its weights are normalised; each output reads as many neighbours as the filter has.
-fn filtered(
-    cx: &mut Lowering<'_>,
-    lazy: Lazy,
-    d: usize,
-    (out, scale, roi): (usize, f64, (f64, f64)),
-    o: &Options<'_>,
-) -> Res<Lazy> {
-    let (dtype, mut shape) = (lazy.dtype(), lazy.shape.clone());
-    let [outer, n, inner] = around(&shape, d);
+fn filters(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> Res<Taps> {
     let stretch = scale.min(1.0);
     let reach = if o.mode == "linear" { 1.0 } else { 2.0 };
     let first = (-reach / stretch).floor() as i64 + 1;
@@ -209,7 +207,7 @@ fn filtered(
             "{out} filters of {count} elements are too many; {MAX_GENERATED} in all are supported"
         )));
     }
-    let (mut starts, mut weights) = (Vec::new(), Vec::new());
+    let mut t = Taps { first: Vec::new(), index: Vec::new(), weight: vec![Vec::new(); count], outside: Vec::new() };
     for i in 0..out {
         let x = position(o, i, (n, out), scale, roi, |x| x)?;
         // The element to the left of the place, which is not the place itself.
@@ -224,10 +222,19 @@ fn filtered(
         };
         let list: Vec<f64> = (0..count).map(weight).collect();
         let sum: f64 = list.iter().sum();
-        weights.extend(list.into_iter().map(|w| w / sum));
-        starts.push(from);
+        t.weight.iter_mut().zip(list).for_each(|(all, w)| all.push(w / sum));
+        t.first.push(from);
     }
-    let starts = cx.add_const("filter starts".into(), HostTensor::from_i64(&[out], &starts));
+    Ok(t)
+}
+
+/// Sampling of one dimension by taps of which each output has many.
+fn filtered(cx: &mut Lowering<'_>, lazy: Lazy, d: usize, taps: &Taps) -> Lazy {
+    let (dtype, mut shape) = (lazy.dtype(), lazy.shape.clone());
+    let [outer, n, inner] = around(&shape, d);
+    let (out, count) = (taps.first.len(), taps.weight.len());
+    let weights: Vec<f64> = (0..out).flat_map(|i| taps.weight.iter().map(move |w| w[i])).collect();
+    let starts = cx.add_const("filter starts".into(), HostTensor::from_i64(&[out], &taps.first));
     let weights = cx.add_const("filter weights".into(), HostTensor::from_f64(dtype, &[out, count], &weights));
     let tables = [Access::new(starts, View::dense(&[out])), Access::new(weights, View::dense(&[out, count]))];
     let mut operands = vec![cx.operand_of(lazy, View::is_dense)];
@@ -247,7 +254,7 @@ fn filtered(
     });
     shape[d] = out;
     let y = y.reshaped(&shape);
-    Ok(cx.stored(y))
+    cx.stored(y)
 }
 
 /// Nearest sampling of one dimension.
@@ -273,7 +280,8 @@ fn select(cx: &mut Lowering<'_>, lazy: Lazy, d: usize, index: &[i32]) -> Lazy {
     if index.iter().enumerate().all(|(o, &i)| i as i64 == index[0] as i64 + o as i64 * step) {
         return super::layout::sliced(cx, &lazy, &[(d, index[0] as i64, step, out)]);
     }
-    let lazy = without_tables(cx, lazy);
+    let varies = |a: &Access| a.indirect.iter().any(|t| t.view.strides[d] != 0);
+    let lazy = if lazy.inputs.iter().any(varies) { without_tables(cx, lazy) } else { lazy };
     let y = indexed(cx, lazy, d, index);
     cx.normal(y)
 }
@@ -310,9 +318,16 @@ fn resample(
         if !dtype.is_float() {
             return Err(Reason::Type(format!("interpolates type {dtype}; only floats are supported, or mode nearest")));
         }
+        let stretched: Vec<Taps> = match o.antialias {
+            true => changed.iter().map(|&d| filters(o, shape[d], out[d], scales[d], roi[d])).collect::<Res<_>>()?,
+            false => Vec::new(),
+        };
+        if let Some(lazy) = images(cx, &lazy, &changed, if o.antialias { &stretched } else { &all }) {
+            return outside(cx, lazy, &changed, &all, out, o);
+        }
         if o.antialias {
-            for &d in &changed {
-                lazy = filtered(cx, lazy, d, (out[d], scales[d], roi[d]), o)?;
+            for (&d, taps) in changed.iter().zip(&stretched) {
+                lazy = filtered(cx, lazy, d, taps);
             }
             return outside(cx, lazy, &changed, &all, out, o);
         }
@@ -404,6 +419,47 @@ fn interpolate(cx: &mut Lowering<'_>, lazy: Lazy, dims: &[usize], taps: &[Taps])
         }
         values[0]
     })
+}
+
+/// The last two dimensions resized at once, where no other is and elements lie as images do.
+fn images(cx: &mut Lowering<'_>, lazy: &Lazy, dims: &[usize], taps: &[Taps]) -> Option<Lazy> {
+    let (dtype, mut shape) = (lazy.dtype(), lazy.shape.clone());
+    let outer = shape.len().checked_sub(2).filter(|outer| dims.iter().all(|d| d >= outer))?;
+    let of = |d: usize| match dims.iter().position(|other| *other == d) {
+        Some(i) => {
+            let (count, places) = (taps[i].weight.len(), taps[i].first.len());
+            let weights = (0..places).flat_map(|p| taps[i].weight.iter().map(move |w| w[p] as f32)).collect();
+            // So far outside all neighbours are the element at the edge.
+            let extent = shape[d] as i64;
+            let first = taps[i].first.iter().map(|at| (*at).clamp(-(count as i64), extent) as i32).collect();
+            fused::Taps { count, first, weights }
+        }
+        None => fused::Taps::same(shape[d]),
+    };
+    let mut kind = Resample { rows: of(outer), columns: of(outer + 1), channels_last: false };
+    let fits = Resample::takes(dtype) && !dims.is_empty() && kind.rows.count.max(kind.columns.count) <= Resample::MOST;
+    if !fits {
+        return None;
+    }
+    (shape[outer], shape[outer + 1]) = (kind.rows.places(), kind.columns.places());
+    // Channels that lie behind columns in memory stay there.
+    if let Some(channel) = outer.checked_sub(1).filter(|d| shape[*d] > 1) {
+        let mut order: Vec<usize> = (0..shape.len()).collect();
+        order.remove(channel);
+        order.push(channel);
+        let turned = lazy.as_read().and(lazy.permuted(&order)).and_then(|l| l.plain());
+        let access = turned.as_ref().and_then(|l| l.as_read()).filter(|a| a.view.is_dense()).cloned();
+        if let Some(access) = access.filter(|a| a.is_plain() && a.view.rank() == shape.len()) {
+            kind.channels_last = true;
+            let dims: Vec<usize> = order.iter().map(|d| shape[*d]).collect();
+            let y = cx.produce(StepKind::Resample(kind), vec![access], &dims, dtype);
+            let mut back: Vec<usize> = (0..shape.len() - 1).collect();
+            back.insert(channel, shape.len() - 1);
+            return Some(cx.permute(y, &back));
+        }
+    }
+    let operand = cx.operand_of(lazy.clone(), View::is_dense);
+    Some(cx.produce(StepKind::Resample(kind), vec![operand], &shape, dtype))
 }
 
 fn check_scales(scales: &[f64], rank: usize) -> Res<()> {

@@ -51,67 +51,103 @@ struct Image<'a> {
     dims: &'a [usize],
     padding: Padding,
     align: bool,
+    /// Planes are those of the result's first two coordinates.
+    planes: bool,
+}
+
+/// An integer coordinate in one dimension of an image: the element, and whether there is one, where not all places have one.
+#[derive(Clone, Copy)]
+struct Step {
+    at: Val,
+    inside: Option<Val>,
 }
 
 impl Image<'_> {
-    /// The element at spatial coordinates `at` (floats with integer values) behind `base` planes.
-    fn read(&self, c: &mut Coder, plane: Val, at: &[Val]) -> Val {
-        let mut inside: Option<Val> = None;
-        let mut coords = Vec::new();
-        for (&x, &n) in at.iter().zip(self.dims) {
-            let t = c.type_of(x);
-            let x = match self.padding {
-                Padding::Reflection if self.align => reflected(c, x, 0.0, n as f64 - 1.0),
-                Padding::Reflection => reflected(c, x, -0.5, n as f64 - 0.5),
-                _ => x,
-            };
-            let (low, high) = (c.constant(t, 0.0), c.constant(t, n as f64 - 1.0));
-            if self.padding == Padding::Zeros {
-                let above = c.binary(Binary::Le, low, x);
-                let below = c.binary(Binary::Le, x, high);
-                let both = c.and(above, below);
-                inside = Some(inside.map_or(both, |m| c.and(m, both)));
-            }
-            let x = c.binary(Binary::Max, x, low);
-            let x = c.binary(Binary::Min, x, high);
-            let x = c.unary(Unary::Round, x);
-            coords.push(c.cast(x, DType::I32));
+    /// Coordinates `x` and so many more in dimension `d`, where `x` is a float with an integer value.
+    fn steps<const N: usize>(&self, c: &mut Coder, d: usize, x: Val, further: [i64; N]) -> [Step; N] {
+        if self.padding == Padding::Zeros {
+            let first = c.cast(x, DType::I32);
+            return further.map(|n| {
+                let at = c.plus(first, n);
+                // What is less than 0 is more than any without a sign.
+                let (own, end) = (c.cast(at, DType::U32), c.constant(DType::U32, self.dims[d] as f64));
+                Step { at, inside: Some(c.lt(own, end)) }
+            });
         }
+        further.map(|n| {
+            let more = c.constant(c.type_of(x), n as f64);
+            let x = if n == 0 { x } else { c.add(x, more) };
+            self.held(c, d, x)
+        })
+    }
+
+    /// A coordinate that is moved inside.
+    fn held(&self, c: &mut Coder, d: usize, x: Val) -> Step {
+        let (t, n) = (c.type_of(x), self.dims[d] as f64);
+        let (low, high) = (c.constant(t, 0.0), c.constant(t, n - 1.0));
+        let x = match self.padding {
+            Padding::Reflection if self.align => reflected(c, x, 0.0, n - 1.0),
+            Padding::Reflection => reflected(c, x, -0.5, n - 0.5),
+            Padding::Border | Padding::Zeros => x,
+        };
+        let x = c.binary(Binary::Max, x, low);
+        let x = c.binary(Binary::Min, x, high);
+        let x = if self.padding == Padding::Reflection { c.unary(Unary::Round, x) } else { x };
+        Step { at: c.cast(x, DType::I32), inside: None }
+    }
+
+    /// The element at these steps behind `plane` planes.
+    fn read(&self, c: &mut Coder, plane: Val, steps: &[Step]) -> Val {
+        let coords: Vec<Val> = steps.iter().map(|s| s.at).collect();
         let own = c.place(&coords, self.dims);
         let base = c.times(plane, self.dims.iter().product::<usize>() as i64);
-        let place = c.add(base, own);
-        let value = c.load(self.operand, place);
+        let inside = steps.iter().filter_map(|s| s.inside).reduce(|a, b| c.and(a, b));
+        let elements = self.dims.iter().product();
         match inside {
-            None => value,
-            Some(m) => {
-                let zero = c.constant(c.type_of(value), 0.0);
-                c.select(m, value, zero)
+            _ if self.planes => c.load_in_plane(self.operand, (base, elements), own, inside),
+            None => {
+                let place = c.add(base, own);
+                c.load(self.operand, place)
+            }
+            Some(inside) => {
+                let place = c.add(base, own);
+                let nowhere = c.int(-1);
+                let place = c.select(inside, place, nowhere);
+                c.load_checked(self.operand, place)
             }
         }
+    }
+
+    /// The nearest element to fractional coordinates.
+    fn nearest(&self, c: &mut Coder, plane: Val, at: &[Val]) -> Val {
+        let round = |(d, &x): (usize, &Val)| {
+            let x = c.unary(Unary::Round, x);
+            self.steps(c, d, x, [0])[0]
+        };
+        let steps: Vec<Step> = at.iter().enumerate().map(round).collect();
+        self.read(c, plane, &steps)
     }
 
     /// Multilinear interpolation at fractional coordinates.
     fn linear(&self, c: &mut Coder, plane: Val, at: &[Val]) -> Val {
         let t = c.type_of(at[0]);
         let one = c.constant(t, 1.0);
-        let (mut low, mut weights) = (Vec::new(), Vec::new());
-        for &x in at {
+        let (mut steps, mut weights) = (Vec::new(), Vec::new());
+        for (d, &x) in at.iter().enumerate() {
             let f = c.unary(Unary::Floor, x);
             let w = c.sub(x, f);
             let other = c.sub(one, w);
-            let next = c.add(f, one);
-            low.push([f, next]);
+            steps.push(self.steps(c, d, f, [0, 1]));
             weights.push([other, w]);
         }
         let mut total: Option<Val> = None;
         for corner in 0..1usize << at.len() {
             let bit = |d: usize| corner >> d & 1;
-            let place: Vec<Val> = (0..at.len()).map(|d| low[d][bit(d)]).collect();
+            let place: Vec<Step> = (0..at.len()).map(|d| steps[d][bit(d)]).collect();
+            let weight = (1..at.len()).fold(weights[0][bit(0)], |w, d| c.mul(w, weights[d][bit(d)]));
             let value = self.read(c, plane, &place);
-            let mut term = c.cast(value, t);
-            for d in 0..at.len() {
-                term = c.mul(term, weights[d][bit(d)]);
-            }
+            let value = c.cast(value, t);
+            let term = c.mul(value, weight);
             total = Some(total.map_or(term, |s| c.add(s, term)));
         }
         total.unwrap_or(one)
@@ -120,12 +156,12 @@ impl Image<'_> {
     /// Cubic convolution (a = -0.75) over four neighbours in each dimension.
     fn cubic(&self, c: &mut Coder, plane: Val, at: &[Val]) -> Val {
         let t = c.type_of(at[0]);
-        let (mut base, mut weights) = (Vec::new(), Vec::new());
-        for &x in at {
+        let (mut steps, mut weights) = (Vec::new(), Vec::new());
+        for (d, &x) in at.iter().enumerate() {
             let f = c.unary(Unary::Floor, x);
             let w = c.sub(x, f);
             weights.push(cubic_weights(c, w));
-            base.push(f);
+            steps.push(self.steps(c, d, f, [-1, 0, 1, 2]));
         }
         let mut total = c.constant(t, 0.0);
         for tap in 0..4usize.pow(at.len() as u32) {
@@ -133,8 +169,7 @@ impl Image<'_> {
             for d in 0..at.len() {
                 let k = rest % 4;
                 rest /= 4;
-                let offset = c.constant(t, k as f64 - 1.0);
-                place.push(c.add(base[d], offset));
+                place.push(steps[d][k]);
                 weight = Some(weight.map_or(weights[d][k], |w| c.mul(w, weights[d][k])));
             }
             let value = self.read(c, plane, &place);
@@ -202,7 +237,7 @@ pub(super) fn grid_sample(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let t = wide(dtype);
     let operands = [x, grid].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
-    let image = Image { operand: 0, dims: &shape[2..], padding, align };
+    let image = Image { operand: 0, dims: &shape[2..], padding, align, planes: true };
     let y = cx.program(operands, &out, |c| {
         let all: Vec<Val> = (0..out.len()).map(|d| c.coord(d)).collect();
         let mut at = vec![all[0]];
@@ -239,10 +274,7 @@ pub(super) fn grid_sample(cx: &mut Lowering<'_>) -> Res<()> {
         }
         let plane = c.place(&all[..2], &shape[..2]);
         let value = match mode {
-            "nearest" => {
-                let near: Vec<Val> = coords.iter().map(|&g| c.unary(Unary::Round, g)).collect();
-                image.read(c, plane, &near)
-            }
+            "nearest" => image.nearest(c, plane, &coords),
             "linear" | "bilinear" => image.linear(c, plane, &coords),
             _ => image.cubic(c, plane, &coords),
         };
@@ -670,7 +702,7 @@ pub(super) fn deform_conv(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let mask_operand = 3 + usize::from(bias.is_some());
     let dims = [h, w];
-    let image = Image { operand: 0, dims: &dims, padding: Padding::Zeros, align: true };
+    let image = Image { operand: 0, dims: &dims, padding: Padding::Zeros, align: true, planes: false };
     let y = cx.program(operands, &out, |c| {
         let [b, o, i, j] = [0, 1, 2, 3].map(|d| c.coord(d));
         let (group, _) = c.divide(o, m / groups);
