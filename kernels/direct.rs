@@ -100,13 +100,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
                     element(w, at, place)
                 });
                 for (weights, sums) in loaded.iter().zip(sums.chunks(below.count)) {
-                    match weights[i] {
-                        Weight::Whole(weight) if is_bytes => {
-                            let sum = sums[n];
-                            w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[v.into(), weight.into(), sum.into()]);
-                        }
-                        weight => weight.multiply_add(w, ty, sums[n], (v, source.mixes)),
-                    }
+                    weights[i].multiply_add(w, if is_bytes { Type::I32 } else { ty }, sums[n], (v, source.mixes));
                 }
             }
         }
@@ -373,6 +367,9 @@ impl Weight {
     /// Adds its product with an element to a sum of a type; the element may be the low half of a word.
     pub fn multiply_add(self, w: &mut Writer, ty: Type, sum: Part, (x, is_half): (Part, bool)) {
         match self {
+            Weight::Whole(weight) if ty == Type::I32 => {
+                w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[x.into(), weight.into(), sum.into()]);
+            }
             Weight::Whole(weight) => Float(ty).fma_into(&mut w.b, sum, weight, x),
             Weight::Half(word, high) => {
                 let halves = 0b10 | i32::from(is_half);
@@ -475,9 +472,13 @@ impl Weights {
         Weight::Whole(match self.t {
             DType::F16 if self.mixes => return Weight::Half(word, high),
             DType::I8 => {
-                let to = w.b.s(1);
-                w.b.emit(op::S_BFE_I32, &[to.into()], &[word.into(), (shift | 8 << 16).into()]);
-                to
+                if w.b.is_vector(word.into()) {
+                    w.b.op(op::V_BFE_I32, &[word.into(), shift.into(), 8u32.into()])
+                } else {
+                    let to = w.b.s(1);
+                    w.b.emit(op::S_BFE_I32, &[to.into()], &[word.into(), (shift | 8 << 16).into()]);
+                    to
+                }
             }
             DType::BF16 if high => bits(w, Gen::And, 0xffff_0000),
             DType::BF16 => bits(w, Gen::Shl, 16),

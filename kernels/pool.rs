@@ -269,9 +269,9 @@ impl Pooling<'_> {
     fn element(&self, w: &mut Writer, x: Value, mask: Option<Part>) -> Res<Value> {
         let t = self.prologue.dtype();
         let x = expr::eval(&mut w.b, self.prologue, &|_| x, Some(x))?;
-        // What lies out of bounds reads as zero, of which most prologues make zero.
-        let zero = Scalar::Float(0.0);
-        let none = self.neutral == zero && evaluate(self.prologue, Some(zero), &mut Vec::new(), |_| zero) == zero;
+        // What lies out of bounds reads as zero, of which most prologues make what counts nothing.
+        let zero = if self.cx.dtype(Arg::Input(0)).is_float() { Scalar::Float(0.0) } else { Scalar::Int(0) };
+        let none = evaluate(self.prologue, Some(zero), &mut Vec::new(), |_| zero) == self.neutral;
         match mask.filter(|_| !none) {
             Some(m) => {
                 let none = reduce::literal(w, t, self.neutral)?;

@@ -18,6 +18,39 @@ const CASES: [Case; 7] = [
     ([1, 40, 112, 48], [7, 7], [1, 1], [1, 1], [3, 0, 3, 6]),
 ];
 
+/// Bytes around zero points of their own, also where nothing is added to a sum but what lies around the image.
+#[test]
+fn planes_of_bytes() {
+    let mut found = 0;
+    for (number, (image, window, strides, dilations, pads)) in CASES.into_iter().enumerate() {
+        for (t, zero) in [(DType::I8, 0), (DType::I8, -7), (DType::U8, 128), (DType::U8, 113)] {
+            let mut b = Builder::new(22, number as u64);
+            let low = if t == DType::U8 { 0 } else { -128 };
+            let some = |b: &mut Builder, t: DType, shape: &[usize], low: i64| {
+                let values: Vec<i64> = (0..shape.iter().product()).map(|_| low + b.below(256) as i64).collect();
+                HostTensor::from_ints(t, shape, &values)
+            };
+            let x = some(&mut b, t, &image, low);
+            let w = some(&mut b, DType::I8, &[image[1], 1, window[0], window[1]], -128);
+            let (x, w) = (b.input_of(x), b.constant(w));
+            let zero = b.constant(HostTensor::from_ints(t, &[], &[zero]));
+            let attributes = [
+                ("group", int(image[1] as i64)),
+                ("pads", ints(&pads)),
+                ("strides", ints(&strides)),
+                ("dilations", ints(&dilations)),
+            ];
+            let y = b.node("ConvInteger", &[&x, &w, &zero], &attributes);
+            b.output(&y);
+            for name in ["gfx902", "gfx1036", "gfx1103"] {
+                found += usize::from(listing(&b, Target::parse(name).unwrap()).contains("ds_"));
+            }
+            outputs_on(&b, &format!("depthwise {number} {t} {zero}"), 0.0, &["gfx902", "gfx1036", "gfx1103"]);
+        }
+    }
+    assert!(found >= 12, "{found} of 84 go through LDS");
+}
+
 #[test]
 fn planes_of_channels() {
     let mut found = 0;

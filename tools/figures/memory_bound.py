@@ -346,8 +346,29 @@ IMAGES = lambda n: [n // (64 * 128 * 128), 64, 128, 128]
 PIXELS = lambda n: [n // (64 * 64 * 64), 64, 64, 64]
 PLANES = lambda side: lambda n: [n // (64 * side * side) // 8 * 8, 64, side, side]
 PADDED = one("Pad", lambda s: [*s[:2], s[2] + 2, s[3] + 2], weights=[ints(0, 0, 1, 1, 0, 0, 1, 1)])
-TWICE = one("Resize", lambda s: [*s[:2], 2 * s[2], 2 * s[3]], mode="linear", opset=13,
-            weights=[None, np.array([1, 1, 2, 2], np.float32)])
+
+
+def resized(mode, factor, last=False):
+    """Images that are so many times as large, with channels first or last."""
+    scales = [1, 1, factor, factor]
+    if not last:
+        return one("Resize", lambda s: [*s[:2], int(factor * s[2]), int(factor * s[3])], mode=mode, opset=13,
+                   weights=[None, np.array(scales, np.float32)])
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=13)
+        g.input("x", shape, dtype)
+        g.weight("s", np.array(scales, np.float32))
+        g.node("Transpose", ["x"], ["a"], perm=[0, 3, 1, 2])
+        g.node("Resize", ["a", "", "s"], ["b"], mode=mode)
+        g.node("Transpose", ["b"], ["y0"], perm=[0, 2, 3, 1])
+        out = [shape[0], int(factor * shape[1]), int(factor * shape[2]), shape[3]]
+        g.output("y0", out, dtype)
+        return g, int(np.prod(out)) * np.dtype(dtype).itemsize
+
+    return make
+
+
 LARGEST = one("ReduceMax", without(1), axes=[1], keepdims=0, opset=13)
 SUM = one("ReduceSum", without(1), weights=[ints(1)], keepdims=0)
 WHERE = one("ArgMax", without(1), result="int64", axis=1, keepdims=0)
@@ -430,7 +451,11 @@ KERNELS = [
     ("MaxPool", "3x3, 256 channels of 64x64 last", FLOATS, lambda n: [n // (256 * 4096), 64, 64, 256],
      channels_last("MaxPool", 256, kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
     ("MaxPool", "3x3, planes of 128x128", FLOATS, IMAGES, one("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
-    ("Resize", "linear, twice as large", FLOATS, PIXELS, TWICE),
+    *[("Resize", f"{mode}, {times} as large", types, PIXELS, resized(mode, factor))
+      for mode, types in [("linear", FLOATS), ("cubic", FLOATS), ("nearest", ["f32", "f16", "i8"])]
+      for factor, times in [(2, "twice"), (1.5, "1.5 times"), (0.5, "half")]],
+    *[("Resize", f"{mode}, twice as large, 64 channels last", FLOATS[:2], lambda n: [n // (64 * 64 * 64), 64, 64, 64], resized(mode, 2, True))
+      for mode in ["linear", "cubic"]],
     ("Pad", "planes of 64x64", [*FLOATS, "i8"], PIXELS, PADDED),
     ("Transpose", "rows of 1000", [*FLOATS, "i8"], EIGHTS(1000), permuted(1, 0)),
     ("Transpose", "rows of 64", [*FLOATS, "i8"], lambda n: [n // 64, 64], permuted(1, 0)),
@@ -440,6 +465,7 @@ KERNELS = [
     ("Transpose", "patches of 2x2x512 to images of 64x64", FLOATS[1:], lambda n: [n // (64 * 64 * 512), 32, 32, 2, 2, 512],
      permuted(0, 5, 1, 3, 2, 4)),
     ("TopK", "8 of 4096", FLOATS, LINES, one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
+    ("TopK", "8 of 64", FLOATS[:2], EIGHTS(64), one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
     ("TopK", "8 of 256", FLOATS, EIGHTS(256), one("TopK", last_is(8), weights=[ints(8)], outputs=2, axis=-1)),
 ]
 

@@ -226,15 +226,36 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     // Sums of nothing.
     let mut y = if xs.contains(&0) || ws.contains(&0) {
         splat(dtype, &dims, Scalar::of(dtype, 0.0))
-    } else if is_wide(&frame) {
-        let (data, weights) = (cx.without_base(x), cx.without_base(w));
-        as_product(cx, data, weights, &frame, &begin, groups, &dims)?
     } else {
-        let (data, more, _) = data_operand(cx, x);
-        begin.iter_mut().zip(more).for_each(|(b, m)| *b += m);
-        let weights = cx.operand_if(w, View::is_dense);
-        let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-        cx.produce(StepKind::Conv(Conv::new(window, groups)), vec![data, weights], &dims, dtype)
+        // Lines among images of one row are lines.
+        let lines: Vec<usize> = (0..begin.len())
+            .filter(|d| begin[*d] > 0 || [frame.kernel[*d], xs[2 + d], dims[2 + d]] != [1; 3])
+            .collect();
+        let of = |list: &[usize]| lines.iter().map(|d| list[*d]).collect::<Vec<_>>();
+        let reach: usize = of(&frame.kernel).iter().sum();
+        if !is_wide(&frame) || reach <= WIDEST {
+            let (mut data, more, _) = data_operand(cx, x);
+            begin.iter_mut().zip(more).for_each(|(b, m)| *b += m);
+            let mut weights = cx.operand_if(w, View::is_dense);
+            let mut window =
+                Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
+            let mut own = dims.clone();
+            if window.kernel.iter().sum::<usize>() > WIDEST {
+                let [kernel, strides, dilations, pads] =
+                    [&window.kernel, &window.strides, &window.dilations, &window.pads].map(|list| of(list));
+                window = Window { kernel, strides, dilations, pads };
+                own = [&dims[..2], &of(&dims[2..])].concat();
+                for view in [&mut data.view, &mut weights.view] {
+                    view.dims = [&view.dims[..2], &of(&view.dims[2..])].concat();
+                    view.strides =
+                        view.strides[..2].iter().copied().chain(lines.iter().map(|d| view.strides[2 + d])).collect();
+                }
+            }
+            cx.produce(StepKind::Conv(Conv::new(window, groups)), vec![data, weights], &own, dtype).reshaped(&dims)
+        } else {
+            let (data, weights) = (cx.without_base(x), cx.without_base(w));
+            as_product(cx, data, weights, &frame, &begin, groups, &dims)?
+        }
     };
     if let Some(bias) = cx.optional(2) {
         y = add_bias(cx, y, bias)?;
