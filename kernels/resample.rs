@@ -21,19 +21,17 @@ const WORKGROUP: usize = 256;
 /// Bytes of an access, at most.
 const BYTES: usize = 16;
 
-/// Neighbours in a row that a workitem makes, and registers that keep what they are made of, at most; dwords that it loads before it sums rows; and neighbours
-/// that it reads one by one.
+/// Neighbours in a row that a workitem makes, and registers that keep what they are made of, at most; and dwords that it loads before it sums rows.
 const WIDTH: usize = 4;
 const KEPT: usize = 32;
 const LOADED: usize = 32;
-const BY_ONE: usize = 16;
 
-/// Rows that a workitem makes results of, at most; and in a round of a loop, so that what they are made of leaves registers for other waves.
+/// Rows that a workitem makes results of, at most; and dwords that these are made of in a round of a loop, which leave registers for other waves.
 const TURNS: usize = 16;
-const TOGETHER: usize = 2;
+const READ: usize = 40;
 
 /// Workgroups that LDS of a compute unit has room for.
-const RESIDENT: u32 = 5;
+const RESIDENT: u32 = 4;
 
 /// How results are shared among workgroups.
 struct Plan<'a> {
@@ -50,11 +48,11 @@ struct Plan<'a> {
     /// Elements of a row that each of these needs, and neighbours of these that are read together.
     span: usize,
     together: usize,
-    /// These are not read at once.
-    by_one: bool,
     /// Rows of all workitems, and those of one.
     slots: usize,
     turns: usize,
+    /// Rows of one in a round.
+    round: usize,
 }
 
 /// What workitems make results of, in the order of their results.
@@ -113,12 +111,21 @@ impl<'a> Plan<'a> {
         };
         let row = from[0] * inner;
         let read = |n: &usize| row.is_multiple_of(*n) && n * sizes[0] <= BYTES;
-        let wide = [8, 4, 2].into_iter().find(read);
-        let together =
-            wide.or((1..=BY_ONE).rev().find(|n| row.is_multiple_of(*n) && n * kind.rows.count <= LOADED)).unwrap_or(1);
-        let by_one = wide.is_none();
-        let mut plan =
-            Plan { kind, from, to, inner, width: 1, lanes: 1, parts: 1, span: 1, together, by_one, slots: 1, turns: 1 };
+        let together = [8, 4, 2].into_iter().find(read).unwrap_or(1);
+        let mut plan = Plan {
+            kind,
+            from,
+            to,
+            inner,
+            width: 1,
+            lanes: 1,
+            parts: 1,
+            span: 1,
+            together,
+            slots: 1,
+            turns: 1,
+            round: 1,
+        };
         for width in [WIDTH, 2].into_iter().filter(fits) {
             plan.width = width;
             if plan.columns().kept() <= KEPT {
@@ -145,8 +152,11 @@ impl<'a> Plan<'a> {
             let each = turns * plan.slots;
             plan.held(each) <= most && enough(each)
         };
-        let whole = |turns: &usize| *turns <= TOGETHER || turns.is_multiple_of(TOGETHER);
+        let read = plan.columns().first.len() * if inner > 1 { plan.width } else { 1 };
+        let round = (READ / read).clamp(2, TURNS);
+        let whole = |turns: &usize| *turns <= round || turns.is_multiple_of(round);
         plan.turns = (1..=TURNS).rev().filter(whole).find(turns).unwrap_or(1);
+        plan.round = round.min(plan.turns);
         plan
     }
 
@@ -380,16 +390,16 @@ pub(super) fn lower(cx: &Cx, kind: &Resample) -> Res<Vec<Kernel>> {
         values::store_some(&mut w.b, t, result, to, &results);
         Ok(())
     };
-    if plan.turns <= TOGETHER {
+    if plan.turns == plan.round {
         (0..plan.turns).try_for_each(|turn| make(&mut w, turn, first, &places))?;
     } else {
-        let each = TOGETHER * plan.slots;
-        scalar_loop(&mut w, "turns", (plan.turns / TOGETHER) as u32, |w, round| {
+        let each = plan.round * plan.slots;
+        scalar_loop(&mut w, "turns", (plan.turns / plan.round) as u32, |w, round| {
             let before = w.b.mul(round, (each * plan.span * 4) as u32);
             let places: Vec<Part> = places.iter().map(|at| w.b.add(*at, before)).collect();
             let rows = w.b.mul(round, each as u32);
             let from = w.b.add(first, rows);
-            (0..TOGETHER).try_for_each(|turn| make(w, turn, from, &places))
+            (0..plan.round).try_for_each(|turn| make(w, turn, from, &places))
         })?;
     }
     let flops = 2 * out.len() * (kind.rows.count + kind.columns.count);
@@ -413,7 +423,7 @@ impl Plan<'_> {
         // Bytes in front of the unit's first column.
         let of_origin = origin.map(|origin| w.b.mul(origin, size));
         let turns = units.div_ceil(WORKGROUP);
-        let registers = if self.by_one { self.together } else { (self.together * t.size()).div_ceil(4) };
+        let registers = (self.together * t.size()).div_ceil(4);
         let most = (LOADED / (count * registers)).max(1);
         let each = (1..=most).rev().find(|n| turns.is_multiple_of(*n)).unwrap_or(1);
         let sum = |w: &mut Writer, from: Part| {
@@ -438,11 +448,8 @@ impl Plan<'_> {
             for (index, at, taps) in asked {
                 let list = taps[..count].iter().map(|ahead| {
                     let at = w.b.add(at, *ahead);
-                    let place = |e: usize| Offset { reg: Some(at), imm: start + e as u32 * size };
-                    match self.by_one {
-                        true => (0..self.together).map(|e| values::load(&mut w.b, t, buf, place(e))).collect(),
-                        false => values::load_some(&mut w.b, t, buf, place(0), self.together as u32),
-                    }
+                    let place = Offset { reg: Some(at), imm: start };
+                    values::load_some(&mut w.b, t, buf, place, self.together as u32)
                 });
                 let list: Vec<Vec<Value>> = list.collect();
                 loaded.push((index, list, taps));
@@ -463,11 +470,10 @@ impl Plan<'_> {
                 }
                 // Behind the last row there is room for what all workitems write.
                 let to = w.b.mul(index, 4 * self.together as u32);
-                let each = if self.by_one { 1 } else { 4 };
-                for (i, some) in sums.chunks(each).enumerate() {
+                for (i, some) in sums.chunks(4).enumerate() {
                     let words = w.b.v(some.len() as u8);
                     (0..).zip(some).for_each(|(d, x)| w.b.copy_into(words.dword(d), *x));
-                    w.b.lds_write(to, words, base + (4 * each * i) as u32);
+                    w.b.lds_write(to, words, base + 16 * i as u32);
                 }
             }
         };
