@@ -78,7 +78,9 @@ impl Held {
         };
         let read = |source: &Source| matches!(source, Source::Load { operand, .. } if *operand == planes.operand);
         let loads = program.values.iter().filter(|(source, _)| read(source)).count();
-        let known = t.bits() == 8 * t.size() && bytes.is_multiple_of(4) && source.offset as usize * t.size() % 4 == 0;
+        let known = t.bits() == 8 * t.size()
+            && bytes.is_multiple_of(4)
+            && (source.offset as usize * t.size()).is_multiple_of(4);
         let fits = known && is_straight(&program.body) && bytes > 0 && loads * places * LINE >= bytes;
         let several = (1..=PLANES).rev().find(|n| channels.is_multiple_of(*n) && 2 * room(*n, WORKGROUP) <= lds);
         let alone = (room(1, ALONE) <= lds).then_some((1, ALONE));
