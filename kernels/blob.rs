@@ -6,6 +6,7 @@ mod turned;
 use super::winograd::Transformed;
 use crate::tensor::{HostTensor, fill};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use turned::turned;
 
 /// Constant data that comes with a kernel.
@@ -39,6 +40,8 @@ pub struct Packing {
     pub pitch: usize,
     /// Lines run along k.
     pub along_k: bool,
+    /// Of an input channel's taps and the input channels of a tap, the latter lie together: what the model has by channels is turned. Only along k.
+    pub by_taps: bool,
     /// Bytes of an element.
     pub size: usize,
 }
@@ -86,6 +89,13 @@ impl Packing {
             let out = &mut out[(from - first) * pitch * size..];
             let mine = from - g * lines..(end - g * lines).min(used_lines);
             match size {
+                _ if self.by_taps => {
+                    let rows = src.chunks(own * size).take(mine.end).skip(mine.start);
+                    for (to, row) in out.chunks_mut(pitch * size).zip(rows) {
+                        to[..taps * size].fill(0);
+                        lines_of(size, row, own / line, 0..own / line, to, taken);
+                    }
+                }
                 _ if along_k && !self.is_dense() => {
                     for (to, row) in
                         out.chunks_mut(pitch * size).zip(src.chunks(own * size).take(mine.end).skip(mine.start))
@@ -102,12 +112,19 @@ impl Packing {
                         line[..taps * size].copy_from_slice(row);
                     }
                 }
-                1 => turned::<1, 16>(src, taps, mine, out, pitch),
-                2 => turned::<2, 8>(src, taps, mine, out, pitch),
-                4 => turned::<4, 4>(src, taps, mine, out, pitch),
-                _ => turned::<8, 2>(src, taps, mine, out, pitch),
+                _ => lines_of(size, src, taps, mine, out, pitch),
             }
         }
+    }
+}
+
+/// [`turned`] of elements of any size.
+fn lines_of(size: usize, src: &[u8], columns: usize, lines: Range<usize>, out: &mut [u8], pitch: usize) {
+    match size {
+        1 => turned::<1, 16>(src, columns, lines, out, pitch),
+        2 => turned::<2, 8>(src, columns, lines, out, pitch),
+        4 => turned::<4, 4>(src, columns, lines, out, pitch),
+        _ => turned::<8, 2>(src, columns, lines, out, pitch),
     }
 }
 
@@ -134,7 +151,7 @@ impl Blob {
     }
     /// True for weights that lie as the model has them.
     pub fn is_copied(&self) -> bool {
-        self.is_packed() && matches!(self, Blob::Weights(Packing { along_k: true, .. }))
+        self.is_packed() && matches!(self, Blob::Weights(Packing { along_k: true, by_taps: false, .. }))
     }
     /// True for weights that are only moved: no zeros come between them.
     pub fn is_packed(&self) -> bool {
@@ -203,7 +220,9 @@ mod tests {
                     if k % taken >= line {
                         continue;
                     }
-                    let from = offset + (g * p.channels + m) * own + k / taken * line + k % taken;
+                    let within =
+                        if p.by_taps { k % taken * (own / line) + k / taken } else { k / taken * line + k % taken };
+                    let from = offset + (g * p.channels + m) * own + within;
                     let (line, at) = if p.along_k { (m, k) } else { (k, m) };
                     let to = (g * p.lines + line) * p.pitch + at;
                     out[to * p.size..][..p.size].copy_from_slice(&weights[from * p.size..][..p.size]);
@@ -218,7 +237,7 @@ mod tests {
         let packing = |groups, channels, taps, together, more: [usize; 2], along_k, size| {
             let (lines, pitch) = if along_k { (channels, taps) } else { (taps, channels) };
             let (lines, pitch) = (lines + more[0], pitch + more[1]);
-            Packing { operand: 1, groups, channels, taps, together, lines, pitch, along_k, size }
+            Packing { operand: 1, groups, channels, taps, together, lines, pitch, along_k, by_taps: false, size }
         };
         let mut packings = Vec::new();
         for size in [1, 2, 4, 8] {
@@ -227,6 +246,8 @@ mod tests {
                 packings.push(packing(3, 16, 33, [1, 1], more, false, size));
                 packings.push(packing(2, 7, 40, [1, 1], more, true, size));
                 packings.push(packing(2, 7, 40, [3, 8], more, true, size));
+                packings.push(Packing { by_taps: true, ..packing(1, 7, 40, [3, 8], more, true, size) });
+                packings.push(Packing { by_taps: true, ..packing(1, 9, 60, [20, 20], more, true, size) });
             }
         }
         for p in packings {

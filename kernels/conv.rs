@@ -11,6 +11,8 @@
 //! Convolutions that are added up are multiplied one after the other into the same sums, each with a loader and a loop of its
 //! own; where the depth is shared among workgroups each sums its part of every one of them.
 
+mod channels;
+mod instead;
 mod planar;
 mod words;
 
@@ -21,12 +23,13 @@ use super::loader::{self, GatherSource, Loader, Source};
 use super::regroup;
 use super::split::{self, DepthPart, Product};
 use super::tile::{Form, Order, Tile, Types};
-use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, pool, values, winograd};
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, epilogue, pool, winograd};
 use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Gen, Opnd, Part, Type};
-use crate::tensor::DType;
+use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::op;
+use channels::ByChannels;
+pub(super) use instead::{are_quicker, begins};
 use words::{Words, word_table};
 
 /// Mask bit of table entries behind the end of k: no column has it.
@@ -117,7 +120,12 @@ impl<'a> Term<'a> {
             taps: window.kernel[..last].iter().product::<usize>() * self.line(words)[1],
             image: out.iter().product(),
         };
-        Gathered { table: !self.has_points(cx), words, reach: (x.strides[last + 2] == 1).then_some(reach) }
+        Gathered {
+            table: !self.has_points(cx),
+            words,
+            channels: None,
+            reach: (x.strides[last + 2] == 1).then_some(reach),
+        }
     }
 
     /// Bytes of lines of its input that no window reaches.
@@ -298,6 +306,9 @@ fn is_direct(cx: &Cx, types: Types, conv: &Conv) -> bool {
 
 /// The tile that takes least time, its clocks, and how its depth is shared.
 fn quickest(cx: &Cx, types: Types, conv: &Conv) -> Res<(f64, Tile, Split)> {
+    if let Some(by_channels) = ByChannels::of(cx, conv) {
+        return choice::choose_among(cx.target, cx.tuning, types, &by_channels.extents(), 1, None);
+    }
     let columns = Columns::of(cx, conv, types);
     let (e, least) = (columns.extents(cx, conv), columns.least_width(cx, conv));
     choice::choose_among(cx.target, cx.tuning, types, &e, least, winograd::method(cx, conv))
@@ -306,6 +317,10 @@ fn quickest(cx: &Cx, types: Types, conv: &Conv) -> Res<(f64, Tile, Split)> {
 /// Clocks of a convolution, about, without its launch; none where the tuning says how it is computed.
 pub(super) fn clocks(cx: &Cx, conv: &Conv) -> Res<Option<f64>> {
     let types = gemm::types(cx)?;
+    if let Some(by_channels) = ByChannels::of(cx, conv) {
+        let tuned = choice::is_tuned(cx.target, cx.tuning, types, &by_channels.extents());
+        return Ok(quickest(cx, types, conv).ok().map(|way| way.0).filter(|_| !tuned));
+    }
     if is_direct(cx, types, conv) {
         return Ok(Some(direct::clocks(cx, conv)));
     }
@@ -313,67 +328,24 @@ pub(super) fn clocks(cx: &Cx, conv: &Conv) -> Res<Option<f64>> {
     Ok(quickest(cx, types, conv).ok().map(|way| way.0).filter(|_| !tuned))
 }
 
+/// Clocks of a convolution, about, and whether it is one by channels.
+pub(super) fn way(cx: &Cx) -> Option<(f64, bool)> {
+    let StepKind::Conv(conv) = &cx.step.kind else { return None };
+    Some((clocks(cx, conv).ok()??, ByChannels::of(cx, conv).is_some()))
+}
+
 /// The tiles that are considered for it.
 pub(super) fn candidates(cx: &Cx, conv: &Conv) -> Res<Option<Considered>> {
     let types = gemm::types(cx)?;
+    if let Some(by_channels) = ByChannels::of(cx, conv) {
+        return Ok(Some(choice::candidates(cx.target, types, &by_channels.extents(), 1, None)));
+    }
     if is_direct(cx, types, conv) {
         return Ok(None);
     }
     let columns = Columns::of(cx, conv, types);
     let (e, least) = (columns.extents(cx, conv), columns.least_width(cx, conv));
     Ok(Some(choice::candidates(cx.target, types, &e, least, winograd::method(cx, conv))))
-}
-
-/// Registers of what a workitem loads of a tile and of constants beside it, at most; and instructions that a load of these takes as long as.
-const MOST_LOADED: f64 = 64.0;
-const OF_LOAD: f64 = 4.0;
-
-/// The elements of the step's input can be changed while they are loaded, and that is quicker than what changes them and the convolution one after the
-/// other: by estimates of both.
-pub(super) fn begins(cx: &Cx, apart: [Cx; 2]) -> bool {
-    let (StepKind::Conv(conv), [change, rest]) = (&cx.step.kind, &apart) else { return false };
-    let (StepKind::Conv(alone), Some(before)) = (&rest.step.kind, &conv.before) else { return false };
-    let dtype = cx.dtype(Arg::Input(0));
-    let able = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    let same = |i: usize| cx.dtype(Arg::Input(i)) == dtype;
-    let forward = cx.step.inputs[0].view.strides.iter().all(|s| *s >= 0);
-    let all = able && (0..cx.step.kind.operands()).all(same) && forward && Columns::Image.least_width(cx, conv) == 1;
-    let Some(types) = gemm::types(cx).ok().filter(|types| all && !is_direct(cx, *types, conv)) else { return false };
-    let (Ok((whole, tile, _)), Ok(Some(part))) = (quickest(cx, types, conv), clocks(rest, alone)) else { return true };
-    let (machine, info) = (choice::Machine::of(cx.target), cx.target.info());
-    // Each row of tiles changes all of the input for itself.
-    let e = Columns::Image.extents(cx, conv);
-    let (rows, columns) = (e.m.div_ceil(tile.m as usize), e.n.next_multiple_of(tile.n as usize));
-    let elements = (e.batches * rows * columns * e.k) as f64 / f64::from(info.wave_size * info.simds * cx.target.cus());
-    // Of each load its k's constants come by others.
-    let together = if Columns::Image.comes_apart(cx, conv) { 1.0 } else { f64::from(loader::WORD) };
-    let constants = before.operands as f64 / together;
-    let loads = f64::from(tile.n * tile.k / tile.threads()) * (1.0 / together + constants);
-    if loads > MOST_LOADED {
-        return false;
-    }
-    let each =
-        (before.expr.cost() as f64 + OF_LOAD * constants) * machine.issue + values::conversions(cx.target, dtype);
-    let moved = change.step.inputs.iter().chain([&change.step.output]);
-    let moved: usize = moved.map(|a| change.graph.tensor(a.tensor).bytes()).sum();
-    let first = machine.launch + machine.ends + moved as f64 / machine.memory;
-    whole + elements * each < first + part
-}
-
-/// Two steps are taken for one where both need so much less time: all are estimates.
-const WORTH_TWO: f64 = 0.8;
-
-/// A convolution whose windows are rows, and the sums of what it gives, are quicker than one of whole windows.
-pub(super) fn are_quicker(rows: &Cx, sums: &Cx, whole: &Cx) -> bool {
-    let clocks = |cx: &Cx| match &cx.step.kind {
-        StepKind::Conv(conv) => clocks(cx, conv).ok().flatten(),
-        _ => None,
-    };
-    let (Some(by_rows), Some(whole)) = (clocks(rows), clocks(whole)) else { return false };
-    let machine = choice::Machine::of(rows.target);
-    let moved = [rows, sums].map(|cx| cx.graph.tensor(cx.step.output.tensor).bytes() as f64);
-    let added = machine.launch + machine.ends + moved.iter().sum::<f64>() / machine.memory;
-    by_rows + added < WORTH_TWO * whole
 }
 
 /// What the kernel computes can be added up in it: the gather's masks have a bit for each coordinate of a window, and nothing is
@@ -387,6 +359,9 @@ pub(super) fn adds(cx: &Cx, conv: &Conv) -> bool {
 pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let groups = conv.groups;
     let types = gemm::types(cx)?;
+    if let Some(by_channels) = ByChannels::of(cx, conv) {
+        return by_channels.lower(types);
+    }
     if is_direct(cx, types, conv) {
         let planar = planar::planar(cx.step, conv);
         let of_planes = planar.as_ref().map(|(step, _)| Cx { step, ..*cx });
@@ -610,7 +585,9 @@ fn weight_source(
         let along_k = tile.run > 1;
         let (lines, pitch) = if along_k { (channels, rows) } else { (rows, channels.next_multiple_of(4)) };
         let together = term.line(place.in_words);
-        let packing = Packing { operand, groups, channels, taps: depth, together, lines, pitch, along_k, size };
+        let by_taps = false;
+        let packing =
+            Packing { operand, groups, channels, taps: depth, together, lines, pitch, along_k, by_taps, size };
         let buf = w.blob(Blob::Weights(packing));
         let scalar = offset_of_group(w, lines * pitch);
         let end = reaches.then_some((lines * pitch * size) as u32);
@@ -717,7 +694,7 @@ fn gather_loader(
             None => columns.push(offset),
         }
         if masked {
-            valid.push(valid_taps(w, window, &coords[1..outer + 1], &x.dims[2..]));
+            valid.push(valid_taps(&mut w.b, window, &coords[1..outer + 1], &x.dims[2..]));
         }
     }
     let scalar = w.b.add(start, (x.offset * size) as u32);
@@ -773,8 +750,7 @@ fn offset_table(window: &Window, x: &View, size: i64, depth: usize, rows: usize)
 }
 
 /// For a column: which window coordinates lie inside the input, in each dimension.
-fn valid_taps(w: &mut Writer, window: &Window, coords: &[Option<Part>], input: &[usize]) -> Part {
-    let b = &mut w.b;
+fn valid_taps(b: &mut Builder, window: &Window, coords: &[Option<Part>], input: &[usize]) -> Part {
     let bits = b.to_vector(0u32);
     for (d, c) in coords.iter().enumerate() {
         let corner = match c {

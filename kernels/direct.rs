@@ -417,6 +417,7 @@ impl Weights {
                 lines: channels,
                 pitch: along,
                 along_k: true,
+                by_taps: false,
                 size,
             };
             (w.blob(Blob::Weights(packing)), bytes, 0)

@@ -8,6 +8,8 @@
 //! never stored. Beyond the end of k both operands must read as zero.
 
 mod beginning;
+mod channels;
+mod deep;
 mod ends;
 mod gathered;
 mod packing;
@@ -29,7 +31,9 @@ use crate::tensor::DType;
 use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 use beginning::Beginning;
-use ends::{End, Kept};
+pub(super) use channels::{ChannelSource, Channels, Taps, channels};
+use deep::Deep;
+use ends::End;
 pub(super) use gathered::{Depth, Gather, GatherSource, WORD, gather, gather_shape};
 use packing::{Halves, TurnedBytes};
 pub(super) use packing::{gather_word, turn_bytes};
@@ -49,6 +53,8 @@ pub(super) enum Loader {
     Straight(Straight),
     /// Columns of a convolution's input, gathered.
     Gather(Gather),
+    /// The same, whose channels are neighbours in memory.
+    Channels(Channels),
     /// Patches of a convolution's input, transformed for Winograd's method.
     Patches(Patches),
 }
@@ -387,25 +393,6 @@ impl Sideways {
     }
 }
 
-/// See [`Loader::Deep`].
-pub(super) struct Deep {
-    common: Common,
-    src: Source,
-    /// First k of this workitem.
-    k_first: Part,
-    /// Offset of its first element in the tile that is loaded next.
-    voff: Part,
-    starts: Starts,
-    /// Loads of a column.
-    loads: u32,
-    end: End,
-    kept: Option<Kept>,
-    /// What is counted of rows, if anything.
-    tally: Option<tally::Tally>,
-    /// Where tiles follow each other along the width.
-    sideways: Option<Sideways>,
-}
-
 impl Loader {
     fn common(&self) -> &Common {
         match self {
@@ -414,6 +401,7 @@ impl Loader {
             Loader::Deep(l) => &l.common,
             Loader::Straight(l) => &l.common,
             Loader::Gather(l) => &l.common,
+            Loader::Channels(l) => &l.common,
             Loader::Patches(l) => &l.common,
         }
     }
@@ -437,6 +425,7 @@ impl Loader {
             Loader::Deep(l) => &mut l.common,
             Loader::Straight(l) => &mut l.common,
             Loader::Gather(l) => &mut l.common,
+            Loader::Channels(l) => &mut l.common,
             Loader::Patches(l) => &mut l.common,
         };
         common.lds = b.add(common.lds, base);
@@ -447,7 +436,7 @@ impl Loader {
         let (common, src, way) = match self {
             Loader::Wide(l) => (&l.common, &l.src, &mut l.sideways),
             Loader::Deep(l) => (&l.common, &l.src, &mut l.sideways),
-            Loader::Transposed(_) | Loader::Straight(_) | Loader::Gather(_) | Loader::Patches(_) => return,
+            _ => return,
         };
         let column = fragment::coordinate(b, &common.share, item, fragment::col, 1, None);
         *way = Some(Sideways { column, width, step: tile * src.w_stride * common.types.stored_bytes() });
@@ -490,6 +479,7 @@ impl Loader {
             Loader::Deep(l) => l.issue(b, k),
             Loader::Straight(l) => l.issue(b, k),
             Loader::Gather(l) => l.issue(b),
+            Loader::Channels(l) => l.issue(b),
             Loader::Patches(l) => l.issue(b, k),
         }
     }
@@ -501,6 +491,7 @@ impl Loader {
             Loader::Deep(l) => l.commit(b, base),
             Loader::Straight(_) => {}
             Loader::Gather(l) => l.commit(b, base),
+            Loader::Channels(l) => l.commit(b, base),
             Loader::Patches(l) => l.commit(b, base),
         }
     }
@@ -591,33 +582,7 @@ pub(super) fn dense_together(
             sideways: None,
         })
     } else {
-        // Of cells that lie apart no load has more than one.
-        assert!(src.k_stride == 1 || tile.cell() == WIDEST, "a matrix has dense rows or dense columns");
-        let (own, vec) = deep_load(tile, tile.k * width / threads, together, src.depth);
-        let per_col = tile.k / own;
-        let cols = threads / per_col;
-        // Who writes whole cells does so beside those with other columns.
-        let beside = if tile.cell() == WIDEST { cols.min(8) } else { 1 };
-        // Halves of words are put together with those of the next column.
-        let both = if tile.cell() == 2 && width / cols > 1 { 2 } else { 1 };
-        let mut share = fragment::runs(
-            &[(beside, across(1)), (per_col, down(own)), (cols / beside, across(beside * both))],
-            &[(own, down(1)), (both, across(1)), (width / cols / both, across(cols * both))],
-            size * 8,
-        );
-        // Places side by side, of whichever columns.
-        share.lane.iter_mut().chain(&mut share.position).for_each(|step| step.col = order.column(step.col));
-        let layout = Layout::deep(tile, width).ordered(order);
-        let (k_first, voff) = first_element(b, &src, &share, item, scale);
-        let regs = Common::registers(b, tile, width * tile.k / threads / vec, vec);
-        let common = Common::new(b, tile, share, layout, (vec, regs), item);
-        let end = End::of(b, &mut src, tile.k);
-        let first = start_offset(b, &src, size);
-        let loads = 0..common.regs.len() as u32;
-        let starts = Starts::new(b, tile, first, loads.map(|l| src.element(common.k(l), common.column(l)) * size));
-        let loads = own / vec;
-        let kept = Kept::of(b, &end, &common, k_first, loads);
-        Loader::Deep(Deep { common, src, k_first, voff, starts, loads, end, kept, sideways: None, tally: None })
+        deep::deep(b, src, tile, (width, order), together, item)
     }
 }
 
@@ -712,86 +677,6 @@ impl Wide {
                 for e in (0..c.vec).step_by(together as usize) {
                     let at = base + c.place(b, load, e);
                     c.write_packed(b, regs, (e, 0), together, at);
-                }
-            }
-        }
-    }
-}
-
-impl Deep {
-    fn issue(&mut self, b: &mut Builder, k: Part) {
-        let c = &self.common;
-        let k = self.src.depth_of(b, k, !matches!(self.end, End::Behind));
-        self.end.reach(b, &self.src, k);
-        let size = c.types.stored_bytes();
-        let mut offsets = Vec::new();
-        for l in 0..self.loads {
-            offsets.push(if self.end.is_within() {
-                let at = if self.sideways.is_some() { self.k_first } else { b.add(self.k_first, k) };
-                let at = if l > 0 { b.add(at, c.k(l)) } else { at };
-                self.end.guarded(b, self.voff, self.src.depth, at)
-            } else {
-                self.voff
-            });
-        }
-        for (load, &reg) in c.regs.iter().enumerate() {
-            let imm = self.src.element(c.k(load as u32), c.column(load as u32)) * size;
-            let mut voff = offsets[load % offsets.len()];
-            if let Some(s) = self.sideways {
-                voff = s.guarded(b, voff, c.column(load as u32), k);
-            }
-            let (soff, near) = self.starts.of(imm);
-            c.note(b, load as u32);
-            c.load(b, reg, c.vec, self.src.buf, (voff, soff, near));
-        }
-        let next = self.sideways.map_or(c.depth * self.src.k_stride * size, |s| s.step);
-        self.starts.advance(b, self.voff, next);
-    }
-
-    fn commit(&self, b: &mut Builder, base: u32) {
-        let c = &self.common;
-        let passes: Vec<(usize, &[Part])> = c.regs.chunks(self.loads as usize).enumerate().collect();
-        let passes = if c.late_first && self.loads == 1 { last_first(&passes) } else { passes };
-        let both = c.is_of_halves() && c.regs.len() > 1;
-        for (pass, regs) in passes {
-            let first = pass as u32 * self.loads;
-            if let Some(kept) = &self.kept {
-                kept.clear(b, regs);
-            }
-            if let Some(tally) = &self.tally {
-                tally.add(b, pass, regs, c.vec);
-            }
-            if both {
-                // With the column before, which is ready too.
-                if pass % 2 > 0 {
-                    c.write_both(b, base, pass as u32 - 1);
-                }
-            } else if c.run == 1 {
-                // Transposed: every k goes to its own row.
-                for e in 0..c.vec {
-                    let at = base + c.place(b, first, e);
-                    if c.is_of_halves() {
-                        b.lds_write_half(c.lds, regs[0].dword((e / 2) as u8), e % 2 > 0, at);
-                        continue;
-                    }
-                    let x = c.converted(b, regs[0], e, 1);
-                    b.lds_write(c.lds, x, at);
-                }
-            } else if c.vec == 1 {
-                for (r, regs) in regs.chunks(c.run as usize).enumerate() {
-                    let at = base + c.place(b, first + r as u32 * c.run, 0);
-                    c.write_packed(b, regs, (0, 0), 1, at);
-                }
-            } else {
-                // Whole cells of a load, or a part of one.
-                let own = c.vec.min(c.run);
-                let words = (own * c.types.stored_bytes() / 4) as u8;
-                for (l, reg) in regs.iter().enumerate() {
-                    for e in (0..c.vec).step_by(own as usize) {
-                        let data = reg.slice((e * c.types.stored_bytes() / 4) as u8, words);
-                        let at = base + c.place(b, first + l as u32, e);
-                        b.lds_write(c.lds, data, at);
-                    }
                 }
             }
         }

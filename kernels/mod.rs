@@ -287,6 +287,12 @@ const WORTH_PACKING: f64 = 0.96;
 /// three targets five were slower as products by the cycle model with the other share, and two are with this one.
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
+/// Channels come last where convolutions take so much less then: estimates.
+const WORTH_TURNING: f64 = 0.9;
+
+/// What turning bytes on their way takes over what memory does.
+const TURNING: f64 = 1.0;
+
 /// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, these with what gathers their keys and values, and with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
 /// from 4 or 8 with scales of blocks, products of integers of 4 bits with what quantises these, products of sparse constants, products with the normalisation of their rows,
@@ -301,6 +307,27 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             _ => false,
         }
     };
+    let known = RefCell::new(FxHashMap::<String, Option<(f64, bool)>>::default());
+    let turned = crate::graph::keep_channels_last(
+        graph,
+        |graph, step| {
+            let key = key(graph, step);
+            let found = known.borrow().get(&key).copied();
+            let (clocks, by_channels) = found.unwrap_or_else(|| {
+                let found = conv::way(&cx(graph, step, target, tuning));
+                known.borrow_mut().insert(key, found);
+                found
+            })?;
+            Some(crate::graph::Way { clocks, by_channels })
+        },
+        |bytes| TURNING * bytes as f64 / choice::Machine::of(target).memory,
+        |before, after| match tuning.channels_last() {
+            When::Faster => after < WORTH_TURNING * before,
+            When::Never => false,
+            When::Always => true,
+        },
+    );
+    let graph = turned.as_ref().unwrap_or(graph);
     let unpacked =
         crate::graph::unpack_weights(graph, |graph, step| !packed::multiplies(&cx(graph, step, target, tuning)));
     let next = unpacked.as_ref().unwrap_or(graph);
@@ -431,6 +458,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         pieces.or_else(|| scan::pieces(&cx))
     })
     .or(united)
+    .or(turned)
 }
 
 /// Answers to one question about steps, by their keys: models repeat their layers.

@@ -4,7 +4,7 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `levels,never` keeps launches apart (`levels,always` joins them whatever waits take), `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa, `f16-sums,allowed` for products of f16 of which those of a round are summed in f16. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method, `slices`, that waves share the depth, `columns`, that workitems own columns of a few rows. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions, `sparse,never` (or `sparse,always`) for all products of constants with two of every four elements, `nibbles,never` (or `nibbles,always`) for all products of integers of 4 bits two in a byte, `channels-last,never` (or `channels-last,always`) for how images of 16-bit floats are stored, `levels,never` keeps launches apart (`levels,always` joins them whatever waits take), `xf32,allowed` for products of f32 by matrix instructions that read 10 bits of their mantissa, `f16-sums,allowed` for products of f16 of which those of a round are summed in f16. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
@@ -92,6 +92,7 @@ pub struct Tuning {
     winograd: When,
     sparse: When,
     nibbles: When,
+    channels_last: When,
     levels: When,
     xf32: bool,
     f16_sums: bool,
@@ -163,6 +164,7 @@ impl Tuning {
             "winograd" => Some(&mut self.winograd),
             "sparse" => Some(&mut self.sparse),
             "nibbles" => Some(&mut self.nibbles),
+            "channels-last" => Some(&mut self.channels_last),
             "levels" => Some(&mut self.levels),
             _ => None,
         }
@@ -249,6 +251,16 @@ impl Tuning {
         self.f16_sums = true;
     }
 
+    /// Where images of 16-bit floats are stored with their channels last.
+    pub fn channels_last(&self) -> When {
+        self.channels_last
+    }
+
+    /// Says where images of 16-bit floats are stored with their channels last.
+    pub fn set_channels_last(&mut self, channels_last: When) {
+        self.channels_last = channels_last;
+    }
+
     /// Where launches one behind the other become levels of one.
     pub fn levels(&self) -> When {
         self.levels
@@ -300,8 +312,13 @@ fn row(line: &str) -> Result<(Product, Tuned), String> {
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
-        let methods =
-            [("winograd", self.winograd), ("sparse", self.sparse), ("nibbles", self.nibbles), ("levels", self.levels)];
+        let methods = [
+            ("winograd", self.winograd),
+            ("sparse", self.sparse),
+            ("nibbles", self.nibbles),
+            ("channels-last", self.channels_last),
+            ("levels", self.levels),
+        ];
         for (name, when) in methods {
             if let Some((word, _)) = WHEN.iter().find(|w| w.1 == when) {
                 writeln!(f, "{name},{word}")?;
@@ -337,7 +354,7 @@ mod tests {
     #[test]
     fn a_table_is_read_and_written() {
         let text = format!(
-            "{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nlevels,never\nxf32,allowed\nf16-sums,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
+            "{HEADER}\nwinograd,never\nsparse,always\nnibbles,never\nchannels-last,always\nlevels,never\nxf32,allowed\nf16-sums,allowed\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
         );
         let tuning = Tuning::parse(&text).unwrap();
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));

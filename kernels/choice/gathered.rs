@@ -27,6 +27,8 @@ pub(in crate::kernels) struct Gathered {
     pub table: bool,
     /// Bytes of a window's lines come in words.
     pub words: bool,
+    /// Lines lie along the depth: what the channels of a tap take of it, in whole tiles.
+    pub channels: Option<usize>,
     /// What they reach over, where that is known.
     pub reach: Option<Reach>,
 }
@@ -57,6 +59,7 @@ impl Gathering {
     pub fn instructions(self, gathered: &Gathered) -> f64 {
         match self {
             // Of a load for four of them.
+            _ if gathered.channels.is_some() => 0.5,
             Gathering::Vector if gathered.words => 1.25,
             _ if gathered.words => 1.0,
             Gathering::Vector if gathered.table => 6.0,
@@ -70,6 +73,7 @@ impl Gathering {
     /// together.
     pub fn behind(self, gathered: &Gathered, narrow: bool) -> f64 {
         match self {
+            _ if gathered.channels.is_some() => 0.0,
             Gathering::Shadow if gathered.words => 150.0,
             Gathering::InTurn if gathered.words => 400.0,
             Gathering::Vector if gathered.words => 100.0,
@@ -88,6 +92,7 @@ impl Gathering {
     /// Of what is not the longest a compute unit that is full sees this share, where it sees so much without gathering.
     pub fn seen(self, gathered: &Gathered, without: f64) -> f64 {
         match self {
+            _ if gathered.channels.is_some() => without,
             Gathering::Vector => without,
             Gathering::Shadow => 0.1,
             Gathering::InTurn if gathered.table => 0.5,
@@ -126,7 +131,7 @@ impl Reach {
 impl Extents {
     /// An operand is gathered.
     pub fn gathers(&self, operand: usize) -> bool {
-        operand == 1 && self.gathered.is_some()
+        operand == 1 && self.gathered.is_some_and(|g| g.channels.is_none())
     }
 
     /// An operand's elements come one by one: each takes a register.

@@ -20,6 +20,9 @@ pub struct Tune {
     /// instructions for it.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     sparse: When,
+    /// Store images of 16-bit floats with their channels last: where convolutions are faster then, never, or wherever it can be done.
+    #[arg(long, value_name = "WHEN", default_value = "faster")]
+    channels_last: When,
     /// Compute launches one behind the other as levels of one: where it is faster, never, so that each step's kernels are there by
     /// themselves, or wherever they can be, whatever a wait takes.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
@@ -55,7 +58,7 @@ impl Tune {
     /// True where a table was given.
     pub fn given(&self) -> bool {
         let allowed = self.xf32 || self.f16_sums;
-        let methods = [self.winograd, self.sparse, self.levels];
+        let methods = [self.winograd, self.sparse, self.channels_last, self.levels];
         self.tune.is_some() || methods.into_iter().any(|when| when != When::Faster) || allowed
     }
 
@@ -67,6 +70,7 @@ impl Tune {
         };
         self.winograd.other().into_iter().for_each(|when| tuning.set_winograd(when));
         self.sparse.other().into_iter().for_each(|when| tuning.set_sparse(when));
+        self.channels_last.other().into_iter().for_each(|when| tuning.set_channels_last(when));
         self.levels.other().into_iter().for_each(|when| tuning.set_levels(when));
         if self.xf32 {
             tuning.allow_xf32();

@@ -7,6 +7,7 @@ mod alike;
 mod allowed;
 mod behind;
 mod beside;
+mod by_channels;
 mod bytes;
 mod caches;
 mod chained;

@@ -126,7 +126,9 @@ impl Kind for Conv {
     }
 
     fn check(&self, step: &Step) -> Result<(), Broken> {
-        let dense = |i: usize| step.inputs[i].view.is_inner_dense(1) && step.inputs[i + 1].view.is_dense();
+        let alone = self.groups == 1 && self.also.is_empty() && self.before.is_none();
+        let lines = |v: &View| v.is_inner_dense(1) || alone && v.strides[1] == 1;
+        let dense = |i: usize| lines(&step.inputs[i].view) && step.inputs[i + 1].view.is_dense();
         match self.summands().all(|(i, ..)| dense(i)) {
             true => Ok(()),
             false => Err(Broken::Layout("its operands are not dense enough")),
