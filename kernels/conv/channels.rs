@@ -40,7 +40,8 @@ impl<'a> ByChannels<'a> {
         let term = Term { input: 0, window: &conv.window, flip: conv.flip };
         let (x, out) = (term.x(cx), &cx.step.output.view);
         let alone = conv.groups == 1 && conv.before.is_none() && conv.also.is_empty() && conv.flip == 0;
-        let narrow = types.stored_bytes() < 4;
+        // Of a position alone all channels are neighbours anyway.
+        let narrow = types.stored_bytes() < 4 && x.dims[2..].iter().any(|d| *d > 1);
         let each = i64::from(WIDEST / types.stored_bytes());
         let others = (0..x.rank()).filter(|d| *d != 1 && x.dims[*d] > 1);
         let whole = |n: i64| n >= 0 && n % each == 0;
@@ -54,7 +55,9 @@ impl<'a> ByChannels<'a> {
             return None;
         }
         let matrices = if out.strides[1] == 1 && out.dims[1] > 1 { Some(of_matrices(cx.step)?) } else { None };
-        Some(ByChannels { cx, conv, matrices })
+        let found = ByChannels { cx, conv, matrices };
+        let tiles = choice::candidates(cx.target, types, &found.extents(), 1, None);
+        (!tiles.candidates.is_empty()).then_some(found)
     }
 
     fn term(&self) -> Term<'_> {

@@ -22,7 +22,7 @@ use super::kernel::KernelCode;
 use super::link::{Beside, STANDING, Text, imm, s, sgprs};
 use crate::mir::SLEEP;
 use barewave_isa::{
-    Counter, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op,
+    Counter, Fix, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op,
 };
 
 /// Bytes from a level's counter to the next: a line of a cache.
@@ -39,6 +39,9 @@ const SEEN: u16 = 16;
 
 /// Where that is to be waited for: scalar instructions have written their results.
 const SCALARS_WRITTEN: u32 = 0xfffe;
+
+/// The same that vector memory instructions have read their registers (gfx1010).
+const ACCESSES_READ: u32 = 0xffe3;
 
 /// Bytes of counters for so many levels.
 pub(super) fn bytes(levels: u32) -> u32 {
@@ -171,6 +174,10 @@ impl Text {
         // Whatever the kernel did last.
         for _ in 0..max_required_states(self.target).div_ceil(8) {
             self.push(op::S_NOP, &[], &[imm(7)])?;
+        }
+        // Nor may the mask be written that accesses before still read.
+        if self.target.hazards().iter().any(|h| h.fix == Fix::VmVsrc) {
+            self.push(op::S_WAITCNT_DEPCTR, &[], &[imm(ACCESSES_READ)])?;
         }
         let one = Reg::EXEC_LO;
         match self.target.info().wave_size {

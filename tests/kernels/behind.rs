@@ -1,6 +1,6 @@
 //! Levels of a launch, whose workgroups wait for those of the level before, on emulated devices in strict mode against the interpreter.
 
-use crate::support::build::{Builder, int, ints};
+use crate::support::build::{Builder, int, ints, text};
 use crate::support::device::TARGETS;
 use crate::support::drawn;
 use crate::support::generate::network;
@@ -18,9 +18,21 @@ const TYPES: [(DType, f64); 3] = [(DType::F32, 1e-4), (DType::F16, 2e-2), (DType
 
 /// Runs a model twice on every target, or what is drawn of them, each time with results of the interpreter; `look` is shown what was compiled.
 fn agrees(b: &Builder, shapes: &Options, tolerance: f64, what: &str, look: impl Fn(&Compiled, &str)) {
+    agrees_on(&TARGETS, b, shapes, tolerance, what, look);
+}
+
+/// The same on some targets.
+fn agrees_on(
+    targets: &[&str],
+    b: &Builder,
+    shapes: &Options,
+    tolerance: f64,
+    what: &str,
+    look: impl Fn(&Compiled, &str),
+) {
     let fused = fuse(&b.model, shapes).unwrap();
     let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
-    for target in TARGETS {
+    for target in targets {
         let what = format!("{what} {target}");
         if !drawn(&what) {
             continue;
@@ -249,4 +261,21 @@ fn launches_join_never_where_waits_are_worth_it_or_always() {
         never >= faster && faster > always,
         "{never} apart, {faster} where it is faster, {always} wherever it can be"
     );
+}
+
+/// On targets that have rules of their own: the last instruction of a level may be a store that reads its mask.
+#[test]
+fn other_targets_have_levels() {
+    let mut b = Builder::new(17, 5);
+    let x = b.input(&[1, 3, 8, 8]);
+    let y = b.node("Relu", &[&x], &[]);
+    let scales = b.constant(HostTensor::from_f32(&[4], &[1.0, 1.0, 2.0, 2.0]));
+    let y = b.node("Resize", &[&y, "", &scales], &[("mode", text("linear"))]);
+    let z = b.input(&[1, 3, 16, 16]);
+    let y = b.node("Add", &[&y, &z], &[]);
+    b.output(&y);
+    let targets = ["gfx900", "gfx908", "gfx950", "gfx1010", "gfx1012", "gfx1036", "gfx1103", "gfx1151", "gfx1200"];
+    agrees_on(&targets, &b, &Options::default(), 1e-4, "other targets", |compiled, what| {
+        assert_eq!(compiled.plan().launches.len(), 1, "{what}");
+    });
 }
