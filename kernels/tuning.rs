@@ -193,8 +193,8 @@ impl Tuning {
     pub fn for_target(&self, target: Target) -> Option<Tuning> {
         let own = self.products.iter().filter(|(p, _)| p.target == target.info().name);
         let products: BTreeMap<Product, Tuned> = own.map(|(p, t)| (p.clone(), *t)).collect();
-        // Kernels are the same with levels and without.
-        let tuning = Tuning { products, levels: When::default(), ..*self };
+        // A step's kernels are the same with levels and without, and how its tensors are stored is known by then.
+        let tuning = Tuning { products, levels: When::default(), channels_last: When::default(), ..*self };
         (tuning != Tuning::default()).then_some(tuning)
     }
 
