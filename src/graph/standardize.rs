@@ -14,8 +14,7 @@ use super::fused::{Access, FusedGraph, MadeRows, Normalize, Role, Standardized, 
 use super::join;
 use super::uses::{Changes, Changing, Uses};
 use super::view::View;
-use crate::mapped::Room;
-use crate::tensor::{DType, HostTensor};
+use crate::tensor::{DType, HostTensor, Room};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;

@@ -15,6 +15,7 @@ mod spec;
 mod view;
 mod words;
 
+pub(crate) use crate::mapped::Room;
 pub use compare::{Comparison, compare, format_top, top_k};
 pub use dtype::DType;
 pub use error::{Error, Problem};
