@@ -170,7 +170,6 @@ impl Channels {
     /// The bits that a column has to have for a load of the next tile (scalar).
     fn mask(&self, b: &mut Builder) -> Part {
         let t = &self.src.taps;
-        let bit = |b: &mut Builder, set: Part, at: u32| b.shl(set, at);
         // 1 where a counter is at an end.
         let reached = |b: &mut Builder, counter: Part, end: u32| {
             let left = b.sub(end, counter);
@@ -178,10 +177,10 @@ impl Channels {
             b.sub(1u32, before)
         };
         let ended = reached(b, self.taps[0], t.kernel[0]);
-        let mut mask = bit(b, ended, NEVER);
+        let mut mask = b.shl(ended, NEVER);
         if t.padded != t.channels {
             let last = reached(b, self.channel, t.padded - self.common.depth);
-            let ends = bit(b, last, ENDS);
+            let ends = b.shl(last, ENDS);
             mask = b.generic(Gen::Or.of(Type::U32), &[mask.into(), ends.into()]);
         }
         for (tap, first) in self.taps.iter().zip(&t.bits) {
