@@ -206,15 +206,6 @@ type Timed = (f64, Tile, Split);
 /// All tiles for a product. `min_n` bounds their width from below (gathering loaders need whole wavefronts along n). Matrix
 /// instructions are taken wherever the target has them for the types.
 fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
-    if let Some(channels) = e.gathered.and_then(|g| g.channels) {
-        // Tiles are of one tap, and elements come in runs.
-        let mut all = matrix::candidates(machine.target, types, machine, e, min_n);
-        if all.is_empty() {
-            all = vector::candidates(machine.target, types, machine, e, min_n);
-        }
-        all.retain(|(tile, _)| channels.is_multiple_of(tile.k as usize) && tile.run > 1 && tile.cell() >= 4);
-        return all;
-    }
     let mut all = matrix::candidates(machine.target, types, machine, e, min_n);
     if e.sparse.is_some() || e.scaled {
         return all;
@@ -222,6 +213,11 @@ fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile,
     let by_matrix = !all.is_empty();
     if !by_matrix {
         all = vector::candidates(machine.target, types, machine, e, min_n);
+    }
+    if let Some(channels) = e.gathered.and_then(|g| g.channels) {
+        // Tiles are of one tap, and elements come in runs.
+        all.retain(|(tile, _)| channels.is_multiple_of(tile.k as usize) && tile.run > 1);
+        return all;
     }
     if min_n == 1 {
         all.extend(few::candidates(machine.target, types, machine, e));

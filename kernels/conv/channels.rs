@@ -41,7 +41,7 @@ impl<'a> ByChannels<'a> {
         let (x, out) = (term.x(cx), &cx.step.output.view);
         let alone = conv.groups == 1 && conv.before.is_none() && conv.also.is_empty() && conv.flip == 0;
         // Of a position alone all channels are neighbours anyway.
-        let narrow = types.stored_bytes() < 4 && x.dims[2..].iter().any(|d| *d > 1);
+        let narrow = types.stored_bytes() == 2 && x.dims[2..].iter().any(|d| *d > 1);
         let each = i64::from(WIDEST / types.stored_bytes());
         let others = (0..x.rank()).filter(|d| *d != 1 && x.dims[*d] > 1);
         let whole = |n: i64| n >= 0 && n % each == 0;

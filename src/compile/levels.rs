@@ -21,6 +21,7 @@
 use super::kernel::KernelCode;
 use super::link::{Beside, STANDING, Text, imm, s, sgprs};
 use crate::mir::SLEEP;
+use crate::passes::{ACCESSES_READ, SCALARS_WRITTEN};
 use barewave_isa::{
     Counter, Fix, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op,
 };
@@ -36,12 +37,6 @@ pub(super) const VGPRS: u32 = 4;
 
 /// What waits for others asks its counter by: no kernel has an argument or an id there.
 const SEEN: u16 = 16;
-
-/// Where that is to be waited for: scalar instructions have written their results.
-const SCALARS_WRITTEN: u32 = 0xfffe;
-
-/// The same that vector memory instructions have read their registers (gfx1010).
-const ACCESSES_READ: u32 = 0xffe3;
 
 /// Bytes of counters for so many levels.
 pub(super) fn bytes(levels: u32) -> u32 {

@@ -28,6 +28,7 @@ mod still_read;
 pub mod waits;
 
 pub use selectable::selectable;
+pub(crate) use still_read::{ACCESSES_READ, SCALARS_WRITTEN};
 
 use crate::mir::{Function, VerifyError, verify, verify_form};
 use barewave_isa::{Occupancy, Resources, Unheld};

@@ -39,12 +39,16 @@ pub fn still_read(f: &mut Function) {
     }
 }
 
+/// What `s_waitcnt_depctr` waits for: that vector memory instructions have read their registers, and that scalar instructions have written their
+/// results. All other fields wait for nothing.
+pub(crate) const ACCESSES_READ: u32 = 0xffe3;
+pub(crate) const SCALARS_WRITTEN: u32 = 0xfffe;
+
 /// The instruction that resolves rules with this fix.
 fn remedy(fix: Fix) -> MInst {
     match fix {
-        // all other fields wait for nothing
-        Fix::VmVsrc => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[0xffe3u32.into()]),
-        Fix::SaSdst => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[0xfffeu32.into()]),
+        Fix::VmVsrc => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[ACCESSES_READ.into()]),
+        Fix::SaSdst => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[SCALARS_WRITTEN.into()]),
         _ => MInst::new(op::S_MOV_B32, &[Opnd::P(Regs::from(Reg::NULL))], &[0u32.into()]),
     }
 }
