@@ -626,7 +626,7 @@ impl Flash<'_> {
         let mut parts = results;
         parts.resize((plan.width / plan.form.side()) as usize, parts[0]);
         let sums = Sums { parts, per, dwords: 1 };
-        let walk = Walk { m_dim: r - 2, rows: e.queries, n_dims: r - 1..r, swapped: false };
+        let walk = Walk { m_dim: r - 2, rows: e.queries, n_dims: r - 1..r, swapped: false, positions: None };
         let none = w.b.scalar(0);
         let tile = plan.tile(plan.depth);
         gemm::store(&mut w, self.cx, (&tile, &sums), &walk, (self.first, none), None, |w, view, size| {

@@ -199,8 +199,8 @@ impl Columns {
     fn walk(self, cx: &Cx, rows: usize) -> Walk {
         let rank = cx.step.output.view.rank();
         match self.merged() {
-            true => Walk { m_dim: 0, rows, n_dims: 1..rank, swapped: true },
-            false => Walk { m_dim: 1, rows, n_dims: 2..rank, swapped: false },
+            true => Walk { m_dim: 0, rows, n_dims: 1..rank, swapped: true, positions: None },
+            false => Walk { m_dim: 1, rows, n_dims: 2..rank, swapped: false, positions: None },
         }
     }
 

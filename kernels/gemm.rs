@@ -7,6 +7,8 @@
 //! time without bank conflicts; matrix instructions have layouts of their own ([`matrix`](super::matrix)). What a step multiplies is read
 //! while the one before is multiplied. Where that is allowed and quicker, products of f16 are summed in f16 within a tile of k. The step's expression is applied to the registers before they are stored.
 
+mod images;
+
 use super::address::Offset;
 use super::epilogue;
 use super::error::{Reason, Res};
@@ -25,6 +27,7 @@ use crate::mir::{
     paired_multiply_adds, signed,
 };
 use crate::tensor::DType;
+use images::Gap;
 
 use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::{ModName, Mods, Op, Target, op};
@@ -46,6 +49,8 @@ pub(super) struct Walk {
     pub n_dims: std::ops::Range<usize>,
     /// The first two dimensions of accesses are taken the other way round.
     pub swapped: bool,
+    /// Rows of an image, where rows are the positions of several: the dimension before m.
+    pub positions: Option<usize>,
 }
 
 impl Walk {
@@ -538,6 +543,8 @@ struct Plan {
     row_stride: i64,
     /// Vector byte offset of the workitem's first row.
     row: Option<Part>,
+    /// What rows of later images add, where a tile may have several.
+    gap: Option<Gap>,
     /// Byte offset of each column chunk (first column), out of bounds where the column is; all from the first one by
     /// constants when `regular`.
     cols: Vec<Option<Part>>,
@@ -633,9 +640,10 @@ fn store_tile(
     for (k, &arg) in args.iter().enumerate() {
         let (view, dtype) = (&views[k], cx.dtype(arg));
         let size = dtype.size();
-        let outer = outer(w, cx.view(arg), size);
+        let mut outer = outer(w, cx.view(arg), size);
+        let gap = Gap::of(walk, view, size).and_then(|gap| gap.of_tile(&mut w.b, &mut outer, first.0, tile.m));
         let row_stride = view.strides[walk.m_dim] * size as i64;
-        let row = (row_stride != 0).then(|| w.b.mul(m, row_stride as i32));
+        let row = (row_stride != 0 && gap.is_none()).then(|| w.b.mul(m, row_stride as i32));
         let mut cols = Vec::new();
         for (coords, inside) in &col_coords {
             let o = super::address::offset_of_dims(&mut w.b, &inner[k], size, coords, 0..dims.len(), false);
@@ -648,7 +656,7 @@ fn store_tile(
             });
         }
         let col_stride = inner[k].strides.last().copied().unwrap_or(0);
-        plans.push(Plan { arg, outer, row_stride, row, cols, col_stride, dtype });
+        plans.push(Plan { arg, outer, row_stride, row, gap, cols, col_stride, dtype });
     }
     let t = cx.step.inputs[0].tensor;
     let t = cx.graph.tensor(t).dtype;
@@ -686,7 +694,7 @@ fn store_tile(
                 *sums = rows.corrected(w, *sums, pair, columns);
             }
         }
-        store_row(w, cx, &plans, &mut of_all, (delta as usize, inside), &row, (t, group as usize))?;
+        store_row(w, cx, &plans, &mut of_all, (at, delta as usize, inside), &row, (t, group as usize))?;
     }
     Ok(())
 }
@@ -697,7 +705,7 @@ fn store_row(
     cx: &Cx,
     plans: &[Plan],
     of_all: &mut [Vec<Option<Vec<Value>>>],
-    (delta, inside): (usize, Option<Part>),
+    (at, delta, inside): (Part, usize, Option<Part>),
     row: &[Part],
     (t, group): (DType, usize),
 ) -> Res<()> {
@@ -707,7 +715,9 @@ fn store_row(
         let shift = (delta as i64 * p.row_stride) as u32;
         let mut reg = p.row;
         let mut imm = p.outer.imm;
-        if p.row_stride >= 0 {
+        if let Some(gap) = p.gap {
+            reg = Some(gap.of_row(&mut w.b, at, p.row_stride));
+        } else if p.row_stride >= 0 {
             imm = imm.wrapping_add(shift);
         } else if let Some(r) = reg {
             reg = Some(w.b.add(r, shift));
@@ -735,7 +745,7 @@ fn store_row(
             };
             if same_for_all {
                 once[k] = Some(operands[i].clone());
-            } else if p.row.is_none() {
+            } else if p.row.is_none() && p.gap.is_none() {
                 of_all[k][g] = Some(operands[i].clone());
             }
         }

@@ -141,7 +141,7 @@ pub(super) fn takes_sparse(cx: &Cx) -> bool {
 
 /// How its results are walked: rows of matrices of so many dimensions.
 fn walk(rank: usize, rows: usize) -> Walk {
-    Walk { m_dim: rank - 2, rows, n_dims: rank - 1..rank, swapped: false }
+    Walk { m_dim: rank - 2, rows, n_dims: rank - 1..rank, swapped: false, positions: None }
 }
 
 /// The lines of an operand with a depth and a width along these dimensions are as [`Extents::lines`] says.

@@ -287,8 +287,8 @@ const WORTH_PACKING: f64 = 0.96;
 /// three targets five were slower as products by the cycle model with the other share, and two are with this one.
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
-/// Channels come last where convolutions take so much less then: estimates.
-const WORTH_TURNING: f64 = 0.9;
+/// Channels come last where steps take so much less then: estimates.
+const WORTH_TURNING: f64 = 0.95;
 
 /// What turning bytes on their way takes over what memory does.
 const TURNING: f64 = 1.0;
@@ -314,7 +314,13 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             let key = key(graph, step);
             let found = known.borrow().get(&key).copied();
             let (clocks, by_channels) = found.unwrap_or_else(|| {
-                let found = conv::way(&cx(graph, step, target, tuning));
+                let cx = cx(graph, step, target, tuning);
+                let found = match step.kind {
+                    StepKind::Conv(_) => conv::way(&cx),
+                    StepKind::Reduce(_) => reduce::clocks(&cx).map(|clocks| (clocks, false)),
+                    _ => candidates(graph, step, target, tuning)
+                        .and_then(|found| Some((found.candidates.first()?.clocks, false))),
+                };
                 known.borrow_mut().insert(key, found);
                 found
             })?;

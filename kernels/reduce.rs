@@ -190,8 +190,17 @@ pub(super) fn pieces(cx: &Cx) -> Option<usize> {
     }
 }
 
-/// In so many pieces as take least, where that is worth what puts them together.
 fn cut(cx: &Cx) -> Option<Cut> {
+    plan(cx)?.0
+}
+
+/// What a reduction takes, about, without its launch.
+pub(super) fn clocks(cx: &Cx) -> Option<f64> {
+    Some(plan(cx)?.1)
+}
+
+/// How lines are cut, in so many pieces as take least where that is worth what puts them together, and the clocks of all.
+fn plan(cx: &Cx) -> Option<(Option<Cut>, f64)> {
     let StepKind::Reduce(Reduce { op, .. }) = &cx.step.kind else { return None };
     let view = &cx.step.inputs[0].view;
     let source = cx.dtype(Arg::Input(0));
@@ -248,7 +257,8 @@ fn cut(cx: &Cx) -> Option<Cut> {
             Some(clocks(pieces, sure)? + left(pieces) + meeting)
         };
         let most = joint::MOST.min(shape.length / joint::LEAST);
-        return shape.best_pieces(most, once, jointly).map(Cut::Joint);
+        let found = shape.best_pieces(most, once, jointly);
+        return Some((found.map(Cut::Joint), found.and_then(jointly).unwrap_or(once)));
     }
     // Of an extremum's place what lies there is gathered, and the best one's place.
     let launches = if extremum { 3.0 } else { 1.0 };
@@ -258,7 +268,8 @@ fn cut(cx: &Cx) -> Option<Cut> {
             if comes_out_even(shape.length, pieces) { launches } else { launches + if extremum { 2.0 } else { 1.0 } };
         Some(clocks(pieces, sure)? + launches * (left(pieces) + machine.launch + 2.0 * machine.ends))
     };
-    shape.best_pieces(MOST_PIECES, once, twice).map(Cut::Stages)
+    let found = shape.best_pieces(MOST_PIECES, once, twice);
+    Some((found.map(Cut::Stages), found.and_then(twice).unwrap_or(once)))
 }
 
 impl Reduction<'_> {

@@ -340,7 +340,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv, tile: &Tile, split: &Split) -> Res<Vec
     let source = PatchSource { buf, x, pads, blocks: blocks(out), first: first.1, part };
     let b = loader::patches(&mut w.b, source, tile, item);
     let sums = gemm::multiply(&mut w, tile, &mut Operands { a, b, words: [None, None] }, part.split.chunk)?;
-    let walk = Walk { m_dim: 1, rows: extents.m, n_dims: 2..4, swapped: false };
+    let walk = Walk { m_dim: 1, rows: extents.m, n_dims: 2..4, swapped: false, positions: None };
     let product = Product { tile, sums, walk, first, z, extents, finish: None, rows: None, done: None };
     let mut kernels = split::store(w, cx, product, part, |_, _, _| Offset { reg: None, imm: 0 })?;
     let flops = 2 * 9 * extents.k * out.dims.iter().product::<usize>();

@@ -29,7 +29,8 @@ const BITS: usize = 30;
 pub(super) struct ByChannels<'a> {
     cx: &'a Cx<'a>,
     conv: &'a Conv,
-    /// The step with results and operands of its expression as matrices of positions and channels, where results of a position are neighbours.
+    /// The step with results and operands of its expression as matrices of positions and channels, where results of a position are neighbours; where images
+    /// do not lie in line, with a dimension of these in front.
     matrices: Option<Step>,
 }
 
@@ -71,7 +72,12 @@ impl<'a> ByChannels<'a> {
 
     fn walk(&self) -> Walk {
         match &self.matrices {
-            Some(step) => Walk { m_dim: 0, rows: step.output.view.dims[0], n_dims: 1..2, swapped: false },
+            Some(step) => {
+                let dims = &step.output.view.dims;
+                let m_dim = dims.len() - 2;
+                let (rows, positions) = (dims[..=m_dim].iter().product(), (m_dim > 0).then(|| dims[m_dim]));
+                Walk { m_dim, rows, n_dims: m_dim + 1..dims.len(), swapped: false, positions }
+            }
             None => Columns::Images.walk(self.cx, self.outputs()),
         }
     }
@@ -141,9 +147,8 @@ impl<'a> ByChannels<'a> {
         regroup::free(&mut w.b, &tile);
         let walk = self.walk();
         let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None, rows: None, done: None };
-        let outer = |w: &mut Writer, view: &View, size: usize| {
-            address::offset_of_dims(&mut w.b, view, size, &[None, None], 0..0, true)
-        };
+        let outer =
+            |w: &mut Writer, view: &View, size: usize| address::offset_of_dims(&mut w.b, view, size, &[], 0..0, true);
         let mut kernels = split::store(w, &cx, product, part, outer)?;
         // What fills channels up is nobody's.
         let depth = self.taps() * self.channels()[0];
@@ -223,7 +228,8 @@ impl<'a> ByChannels<'a> {
     }
 }
 
-/// The step with its results, and what its expression reads, as matrices of positions and channels; none where positions do not lie in line.
+/// The step with its results, and what its expression reads, as matrices of positions and channels, or images of those; none where an image's positions
+/// do not lie in line.
 fn of_matrices(step: &Step) -> Option<Step> {
     let rank = step.output.view.rank();
     let order: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
@@ -234,7 +240,7 @@ fn of_matrices(step: &Step) -> Option<Step> {
     }
     let turned: Vec<View> = all.map(|a| a.view.permuted(&order)).collect();
     let runs = collapse::groups(&turned.iter().collect::<Vec<_>>(), 0..rank - 1);
-    if runs.len() > 1 {
+    if runs.len() > 2 || runs.len() == 2 && runs[0] != [0] {
         return None;
     }
     let mut matrices = turned.into_iter().map(|v| {

@@ -1,8 +1,9 @@
 //! Convolutions by channels, of images whose channels come last, in strict mode: channels that do and do not fill tiles, windows that reach past the
-//! image and pass over parts of it, several images, results of either order, shared depths.
+//! image and pass over parts of it, several images, results of either order, shared depths; and what stands between them in networks, which walks
+//! images in either order.
 
 use crate::support::agree::close;
-use crate::support::build::{Builder, ints};
+use crate::support::build::{Builder, int, ints, text};
 use crate::support::drawn;
 use barewave::graph::Options as Shapes;
 use barewave::kernels::{Tuning, When};
@@ -54,7 +55,7 @@ fn run(b: &Builder, target: Target, when: When) -> (Vec<f64>, usize) {
     let compiled = Compiler::new(target, options).compile(&b.model, &Shapes::default()).unwrap();
     let device = EmulatedDevice::new(target, true).unwrap();
     let (outputs, _) = Session::new(Arc::new(device), &compiled).unwrap().run(&b.inputs).unwrap();
-    (outputs[0].to_f64(), compiled.weights_len())
+    (outputs.iter().flat_map(HostTensor::to_f64).collect(), compiled.weights_len())
 }
 
 #[test]
@@ -87,4 +88,86 @@ fn channels_that_come_last_change_nothing() {
         }
     }
     assert!(turned > 5, "{turned}");
+}
+
+/// A block of a network that removes noise from images, small: normalisations of groups, what is added to each channel of an image, a concatenation, tokens
+/// that are normalised and multiplied, a residual, doubled images, pooled ones.
+fn block(t: DType, images: usize, channels: usize, [h, w]: [usize; 2]) -> Builder {
+    let mut b = Builder::new(22, (images * channels + h) as u64);
+    let groups = 8;
+    let random = |b: &mut Builder, shape: &[usize], by: f64| {
+        let x: Vec<f64> = b.random(shape).to_f64().iter().map(|x| x * by).collect();
+        HostTensor::from_f64(t, shape, &x)
+    };
+    let conv = |b: &mut Builder, x: &str, [from, to, window]: [usize; 3]| {
+        let weights = random(b, &[to, from, window, window], 1.0 / ((from * window * window) as f64).sqrt());
+        let (weights, bias) = (b.constant(weights), random(b, &[to], 1.0));
+        let bias = b.constant(bias);
+        b.node("Conv", &[x, &weights, &bias], &[("pads", ints(&[window / 2; 4]))])
+    };
+    let normal = |b: &mut Builder, x: &str, channels: usize| {
+        let (scale, bias) = (random(b, &[channels], 1.0), random(b, &[channels], 1.0));
+        let (scale, bias) = (b.constant(scale), b.constant(bias));
+        let x = b.node("GroupNormalization", &[x, &scale, &bias], &[("num_groups", int(groups))]);
+        let gate = b.node("Sigmoid", &[&x], &[]);
+        b.node("Mul", &[&x, &gate], &[])
+    };
+    let (x, time) = (random(&mut b, &[images, 4, h, w], 1.0), random(&mut b, &[images, channels], 1.0));
+    let (x, time) = (b.input_of(x), b.input_of(time));
+    let x = conv(&mut b, &x, [4, channels, 3]);
+    let y = normal(&mut b, &x, channels);
+    let y = conv(&mut b, &y, [channels, channels, 3]);
+    let axes = b.ints(&[2, 3]);
+    let time = b.node("Unsqueeze", &[&time, &axes], &[]);
+    let y = b.node("Add", &[&y, &time], &[]);
+    let y = normal(&mut b, &y, channels);
+    let y = conv(&mut b, &y, [channels, channels, 3]);
+    let y = b.node("Concat", &[&y, &x], &[("axis", int(1))]);
+    let z = normal(&mut b, &y, 2 * channels);
+    let z = conv(&mut b, &z, [2 * channels, channels, 3]);
+    let flat = b.ints(&[0, 0, -1]);
+    let tokens = b.node("Reshape", &[&z, &flat], &[]);
+    let tokens = b.node("Transpose", &[&tokens], &[("perm", ints(&[0, 2, 1]))]);
+    let (scale, bias) = (random(&mut b, &[channels], 1.0), random(&mut b, &[channels], 1.0));
+    let (scale, bias) = (b.constant(scale), b.constant(bias));
+    let lines = b.node("LayerNormalization", &[&tokens, &scale, &bias], &[]);
+    let weights = random(&mut b, &[channels, channels], 1.0 / (channels as f64).sqrt());
+    let weights = b.constant(weights);
+    let lines = b.node("MatMul", &[&lines, &weights], &[]);
+    let lines = b.node("Add", &[&lines, &tokens], &[]);
+    let lines = b.node("Transpose", &[&lines], &[("perm", ints(&[0, 2, 1]))]);
+    let image = b.ints(&[0, 0, h as i64, w as i64]);
+    let lines = b.node("Reshape", &[&lines, &image], &[]);
+    let z = conv(&mut b, &lines, [channels, channels, 1]);
+    let z = b.node("Add", &[&z, &x], &[]);
+    let scales = b.constant(HostTensor::from_f64(DType::F32, &[4], &[1.0, 1.0, 2.0, 2.0]));
+    let large = b.node("Resize", &[&z, "", &scales], &[("mode", text("nearest"))]);
+    let large = conv(&mut b, &large, [channels, channels, 3]);
+    let window = [("kernel_shape", ints(&[2, 2])), ("strides", ints(&[2, 2]))];
+    let small = b.node("AveragePool", &[&large], &window);
+    let small = conv(&mut b, &small, [channels, 5, 3]);
+    let mean = b.node("GlobalAveragePool", &[&large], &[]);
+    b.output(&small);
+    b.output(&mean);
+    b
+}
+
+#[test]
+fn what_stands_between_convolutions_walks_images_in_either_order() {
+    let mut turned = 0;
+    for (images, channels, image) in [(1, 32, [5, 7]), (2, 40, [8, 8]), (3, 64, [6, 3])] {
+        for target in TARGETS {
+            let what = format!("{target} {images} {channels} {image:?}");
+            if !drawn(&what) {
+                continue;
+            }
+            let b = block(DType::F16, images, channels, image);
+            let target = Target::parse(target).unwrap();
+            let (got, weights) = run(&b, target, When::Always);
+            let (want, others) = run(&b, target, When::Never);
+            close(&got, &want, 1e-2, &what);
+            turned += usize::from(weights != others);
+        }
+    }
+    assert!(turned > 3, "{turned}");
 }
