@@ -8,35 +8,29 @@
 //! while the one before is multiplied. Where that is allowed and quicker, products of f16 are summed in f16 within a tile of k. The step's expression is applied to the registers before they are stored.
 
 mod images;
+mod store;
 
-use super::address::Offset;
-use super::epilogue;
+pub(super) use store::{store, stores_apart, stores_together};
+
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
-use super::loader::tally::Levels;
-use super::regroup::Rows;
 use super::rounds::Rounds;
 use super::tile::{Form, Layout, Tile, Types};
-use super::values::{self, Value};
-use super::{Arg, Cx, Writer, expr, small, standardized, straight};
+use super::{Arg, Cx, Writer, small, straight};
 use crate::graph::fused::StepKind;
 use crate::graph::view::View;
 use crate::mir::{
-    Builder, Dot, Gen, MInst, Opnd, PackedSums, Part, RegClass, Term, Type, dot_instruction, matrix_instruction,
+    Builder, Dot, MInst, Opnd, PackedSums, Part, RegClass, Term, Type, dot_instruction, matrix_instruction,
     paired_multiply_adds, signed,
 };
 use crate::tensor::DType;
-use images::Gap;
 
 use barewave_isa::matrix::{Fragment, Step};
-use barewave_isa::{ModName, Mods, Op, Target, op};
+use barewave_isa::{ModName, Mods, Op, Target};
 
 /// Bytes that the offset of an access to LDS reaches.
 const LDS_OFFSETS: u32 = 1 << 16;
-
-/// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
-const ROW_OUT: u32 = 0x4000_0000;
 
 /// How accesses (operands of the expression, the output) are walked: `view` has the dimensions
 /// `[outer.., m, inner..]`.
@@ -481,291 +475,6 @@ impl Product {
     }
 }
 
-/// Accesses of the results' walk: operands of the expression, and the output.
-struct Accesses {
-    args: Vec<Arg>,
-    views: Vec<View>,
-    /// Their columns, in as few dimensions as all agree on.
-    inner: Vec<View>,
-    /// So many neighbours of a row go together in all of them: four, two of 64 bits, or one.
-    together: u32,
-    /// The same where a row does not end among them: rows may begin anywhere.
-    within: u32,
-}
-
-impl Accesses {
-    fn of(cx: &Cx, walk: &Walk) -> Accesses {
-        let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
-        let views: Vec<View> = args.iter().map(|a| walk.view(cx.view(*a))).collect();
-        let all: Vec<&View> = views.iter().collect();
-        let runs = crate::graph::collapse::groups(&all, walk.n_dims.clone());
-        let of = |v: &View| {
-            let (dims, strides) = crate::graph::collapse::apply(v, &runs);
-            View { offset: 0, dims, strides }
-        };
-        let inner: Vec<View> = views.iter().map(of).collect();
-        let count = values::come_together(cx.dtype(Arg::Output));
-        let lie_together = |(a, v): (&Arg, &View)| {
-            matches!(v.strides.last(), Some(0 | 1)) && values::come_together(cx.dtype(*a)) == count
-        };
-        let in_words = |(a, v): (&Arg, &View)| {
-            let t = cx.dtype(*a);
-            v.strides.last() == Some(&0) || values::is_word_aligned(t, v) && values::is_word_aligned(t, cx.view(*a))
-        };
-        let all = || args.iter().zip(&inner);
-        let dense = inner.last().and_then(|v| v.strides.last()) == Some(&1) && all().all(lie_together);
-        let last = inner[0].dims.last().copied().unwrap_or(1);
-        let whole = dense && last.is_multiple_of(count as usize) && all().all(in_words);
-        let within = dense && inner[0].rank() == 1;
-        let [together, within] = [whole, whole || within].map(|go| if go { count } else { 1 });
-        Accesses { args, views, inner, together, within }
-    }
-}
-
-/// Neighbouring columns of the results are neighbours in memory, but are stored one by one: lanes of a wave should have them
-/// side by side.
-pub(super) fn stores_apart(cx: &Cx, walk: &Walk) -> bool {
-    let all = Accesses::of(cx, walk);
-    let dense = all.inner.last().and_then(|v| v.strides.last()) == Some(&1);
-    dense && all.together == 1
-}
-
-/// Neighbouring columns of the results are stored together.
-pub(super) fn stores_together(cx: &Cx, walk: &Walk) -> bool {
-    Accesses::of(cx, walk).together > 1
-}
-
-/// Offsets of one access.
-struct Plan {
-    arg: Arg,
-    /// Scalar part and constant.
-    outer: Offset,
-    row_stride: i64,
-    /// Vector byte offset of the workitem's first row.
-    row: Option<Part>,
-    /// What rows of later images add, where a tile may have several.
-    gap: Option<Gap>,
-    /// Byte offset of each column chunk (first column), out of bounds where the column is; all from the first one by
-    /// constants when `regular`.
-    cols: Vec<Option<Part>>,
-    col_stride: i64,
-    dtype: DType,
-}
-
-/// Applies the step's expression to the accumulators, corrected where `levels` are known of their rows, and stores them. `outer` gives an
-/// access's offset from everything but rows and columns. Where neighbours go together but for those at the end of a row, the last tiles of rows
-/// store one by one, and all others several at a time.
-pub(super) fn store(
-    w: &mut Writer,
-    cx: &Cx,
-    of: (&Tile, &Sums),
-    walk: &Walk,
-    first: (Part, Part),
-    levels: Option<(&standardized::Rows, Levels)>,
-    mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
-) -> Res<()> {
-    let all = Accesses::of(cx, walk);
-    let (together, within) = (all.together, all.within);
-    let (tile, columns) = (of.0, walk.columns(cx));
-    let vector = matches!(tile.form, Form::Vector { .. });
-    if within == together || !vector || levels.is_some() || columns < tile.n as usize {
-        let ends = !columns.is_multiple_of(tile.n as usize);
-        return store_tile(w, cx, of, (walk, &all), (first, levels), Columns { together, ends }, &mut outer);
-    }
-    all.args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
-    let (last, done) = (w.b.label(), w.b.label());
-    let end = w.b.add(first.1, tile.n);
-    w.b.branch_lt(columns as u32, end, last);
-    store_tile(w, cx, of, (walk, &all), (first, None), Columns { together: within, ends: false }, &mut outer)?;
-    w.b.emit(op::S_BRANCH, &[], &[Opnd::Block(done)]);
-    w.b.place(last, "last");
-    store_tile(w, cx, of, (walk, &all), (first, None), Columns { together, ends: true }, &mut outer)?;
-    w.b.place(done, "stored");
-    Ok(())
-}
-
-/// Columns of a tile.
-#[derive(Clone, Copy)]
-struct Columns {
-    /// So many neighbours are stored together.
-    together: u32,
-    /// Rows may end among them.
-    ends: bool,
-}
-
-/// Stores a tile.
-fn store_tile(
-    w: &mut Writer,
-    cx: &Cx,
-    (tile, sums): (&Tile, &Sums),
-    (walk, Accesses { args, views, inner, .. }): (&Walk, &Accesses),
-    (first, levels): ((Part, Part), Option<(&standardized::Rows, Levels)>),
-    Columns { together, ends }: Columns,
-    outer: &mut impl FnMut(&mut Writer, &View, usize) -> Offset,
-) -> Res<()> {
-    let regrouped = Rows::of(tile);
-    let fragment = regrouped.as_ref().map_or_else(|| tile.fragment(), Rows::fragment);
-    let item = w.b.workitem_id();
-    let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
-    let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
-    let (m, n) = (w.b.to_vector(m), w.b.to_vector(n));
-    let columns = walk.columns(cx);
-    let dims = inner[0].dims.clone();
-    // Neighbours of a row lie together in registers and in memory.
-    let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));
-    let wide = (0..together.trailing_zeros()).all(neighbours);
-    // Each group of columns is handled at once: these neighbours, or one.
-    let group = if wide { together } else { 1 };
-    // Positions of the first row's groups, and of the first column's rows, with what they add to it.
-    let all = 0..tile.m * tile.n / tile.threads();
-    let row_of = |p: &u32| fragment.element(0, *p).0;
-    let col_of = |p: &u32| fragment.element(0, *p).1;
-    let mut cols: Vec<u32> = all.clone().filter(|p| row_of(p) == 0 && p % group == 0).collect();
-    let mut rows: Vec<u32> = all.filter(|p| col_of(p) == 0).collect();
-    cols.sort_by_key(col_of);
-    rows.sort_by_key(row_of);
-    let mut col_coords = Vec::new();
-    let mut of_columns = Vec::new();
-    for p in &cols {
-        let delta = col_of(p);
-        let at = if delta > 0 { w.b.add(n, delta) } else { n };
-        let inside = ends.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(columns as u32).into(), at.into()]));
-        let coords = super::address::coordinates(&mut w.b, at, &dims);
-        col_coords.push((coords, inside));
-        if let Some((rows, _)) = levels {
-            of_columns.push(rows.columns(w, at, group)?);
-        }
-    }
-    let mut plans = Vec::new();
-    for (k, &arg) in args.iter().enumerate() {
-        let (view, dtype) = (&views[k], cx.dtype(arg));
-        let size = dtype.size();
-        let mut outer = outer(w, cx.view(arg), size);
-        let gap = Gap::of(walk, view, size).and_then(|gap| gap.of_tile(&mut w.b, &mut outer, first.0, tile.m));
-        let row_stride = view.strides[walk.m_dim] * size as i64;
-        let row = (row_stride != 0 && gap.is_none()).then(|| w.b.mul(m, row_stride as i32));
-        let mut cols = Vec::new();
-        for (coords, inside) in &col_coords {
-            let o = super::address::offset_of_dims(&mut w.b, &inner[k], size, coords, 0..dims.len(), false);
-            cols.push(match (o.reg, inside) {
-                (reg, Some(mask)) if epilogue::has_ends(cx, arg) => {
-                    let reg = reg.unwrap_or_else(|| w.b.to_vector(0u32));
-                    Some(w.b.guard(*mask, reg))
-                }
-                (reg, _) => reg,
-            });
-        }
-        let col_stride = inner[k].strides.last().copied().unwrap_or(0);
-        plans.push(Plan { arg, outer, row_stride, row, gap, cols, col_stride, dtype });
-    }
-    let t = cx.step.inputs[0].tensor;
-    let t = cx.graph.tensor(t).dtype;
-    // Where what is known of the workitem's first row is.
-    let pairs = levels.map(|(_, levels)| {
-        let at = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 8 * levels.team, None);
-        w.b.to_vector(at)
-    });
-    let mut turned = regrouped.as_ref().map(|r| r.begin(w));
-    if levels.is_some() && matches!(tile.form, Form::Vector { .. }) {
-        // Reads do not come early at the price of registers, which waves have few of that sum in them.
-        w.b.block("corrected");
-    }
-    if regrouped.is_some() {
-        // What is regrouped is stored while the next results are on their way, in the order in which this is written.
-        args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
-        w.b.block("rows");
-        w.b.fix_order();
-    }
-    // What is the same in all rows, of each access and group of columns.
-    let mut of_all = vec![vec![None; cols.len()]; plans.len()];
-    for p in &rows {
-        let delta = row_of(p);
-        if let (Some(rows), Some(turned)) = (&regrouped, &mut turned) {
-            rows.reach(w, sums, turned, delta);
-        }
-        let sums = turned.as_ref().map_or(sums, |t| &t.sums);
-        let at = if delta > 0 { w.b.add(m, delta) } else { m };
-        let inside = (!walk.rows.is_multiple_of(tile.m as usize))
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(walk.rows as u32).into(), at.into()]));
-        let mut row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
-        if let (Some((rows, levels)), Some(pairs)) = (levels, pairs) {
-            let pair = w.b.lds_read(2, pairs, levels.pairs + 8 * levels.team * delta);
-            for (sums, columns) in row.iter_mut().zip(&of_columns) {
-                *sums = rows.corrected(w, *sums, pair, columns);
-            }
-        }
-        store_row(w, cx, &plans, &mut of_all, (at, delta as usize, inside), &row, (t, group as usize))?;
-    }
-    Ok(())
-}
-
-/// One row of a workitem's block.
-fn store_row(
-    w: &mut Writer,
-    cx: &Cx,
-    plans: &[Plan],
-    of_all: &mut [Vec<Option<Vec<Value>>>],
-    (at, delta, inside): (Part, usize, Option<Part>),
-    row: &[Part],
-    (t, group): (DType, usize),
-) -> Res<()> {
-    // Row part of each access's offset.
-    let mut rows: Vec<Offset> = Vec::new();
-    for p in plans {
-        let shift = (delta as i64 * p.row_stride) as u32;
-        let mut reg = p.row;
-        let mut imm = p.outer.imm;
-        if let Some(gap) = p.gap {
-            reg = Some(gap.of_row(&mut w.b, at, p.row_stride));
-        } else if p.row_stride >= 0 {
-            imm = imm.wrapping_add(shift);
-        } else if let Some(r) = reg {
-            reg = Some(w.b.add(r, shift));
-        }
-        if let Some(mask) = inside.filter(|_| epilogue::has_ends(cx, p.arg)) {
-            let r = reg.unwrap_or_else(|| w.b.to_vector(0u32));
-            let out = w.b.to_vector(ROW_OUT);
-            reg = Some(w.b.select(mask, r, out));
-        }
-        rows.push(Offset { reg, imm });
-    }
-    let mut once: Vec<Option<Vec<Value>>> = vec![None; plans.len()];
-    for (g, &sums) in row.iter().enumerate() {
-        let sums = in_vectors(w, sums);
-        let own = sums.len / group as u8;
-        let values: Vec<Value> = (0..group as u8).map(|e| Value::of(t, sums.slice(e * own, own))).collect();
-        let mut operands: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
-        for (k, p) in plans.iter().enumerate() {
-            let Arg::Input(i) = p.arg else { continue };
-            let same_for_all = p.cols.iter().all(Option::is_none);
-            let known = if same_for_all { &once[k] } else { &of_all[k][g] };
-            operands[i] = match known {
-                Some(v) => v.clone(),
-                None => load_group(w, cx, p, rows[k], g, group)?,
-            };
-            if same_for_all {
-                once[k] = Some(operands[i].clone());
-            } else if p.row.is_none() && p.gap.is_none() {
-                of_all[k][g] = Some(operands[i].clone());
-            }
-        }
-        let mut results = Vec::new();
-        for e in 0..group {
-            let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
-            results.push(expr::eval_sum(&mut w.b, &cx.step.expr, &input, values[e])?);
-        }
-        let (k, p) = plans.iter().enumerate().next_back().expect("the output is an access");
-        let buf = w.buffer(cx, Arg::Output)?;
-        let at = join(w, rows[k], p.cols[g], p.outer.reg);
-        if group == 1 {
-            values::store(&mut w.b, p.dtype, buf, at, results[0]);
-        } else {
-            values::store_some(&mut w.b, p.dtype, buf, at, &results);
-        }
-    }
-    Ok(())
-}
-
 /// Sums in vector registers: those of matrix instructions may be in accumulation registers.
 pub(super) fn in_vectors(w: &mut Writer, sums: Part) -> Part {
     if w.b.function().vreg(sums.reg).class == RegClass::V {
@@ -774,27 +483,4 @@ pub(super) fn in_vectors(w: &mut Writer, sums: Part) -> Part {
     let copy = w.b.v(sums.len);
     w.b.copy_into(copy, sums);
     copy
-}
-
-/// Loads the elements of an operand that go with one group of columns.
-fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: usize) -> Res<Vec<Value>> {
-    let buf = w.buffer(cx, p.arg)?;
-    let at = join(w, row, p.cols[g], p.outer.reg);
-    if group > 1 && p.col_stride == 1 {
-        return Ok(values::load_some(&mut w.b, p.dtype, buf, at, group as u32));
-    }
-    Ok(vec![values::load(&mut w.b, p.dtype, buf, at)])
-}
-
-/// A whole offset: of the row, the column and what is the same for the workgroup.
-fn join(w: &mut Writer, row: Offset, col: Option<Part>, outer: Option<Part>) -> Offset {
-    let reg = match (row.reg, col) {
-        (Some(r), Some(c)) => Some(w.b.add(r, c)),
-        (r, c) => r.or(c),
-    };
-    let reg = match (reg, outer) {
-        (Some(v), Some(s)) => Some(w.b.add(v, s)),
-        (v, s) => v.or(s),
-    };
-    Offset { reg, imm: row.imm }
 }

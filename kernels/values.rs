@@ -225,18 +225,28 @@ pub(super) fn load_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, coun
     if count == 1 {
         return vec![load(b, t, buf, at)];
     }
+    let raw = load_raw(b, t, buf, at, count);
+    elements(b, t, &raw, count)
+}
+
+/// Neighbours, several of them, as they lie in memory: what each load gives.
+pub(super) fn load_raw(b: &mut Builder, t: DType, buf: Buffer, at: Offset, count: u32) -> Vec<Part> {
     let (v, s, imm) = at.operands(b);
     let each = (count as usize).min(WIDEST / t.size());
-    let mut out = Vec::new();
-    for first in (0..count as usize).step_by(each) {
+    let load = |first: usize| {
         let imm = imm + (first * t.size()) as u32;
-        let raw = match each * t.size() {
+        match each * t.size() {
             2 => b.load_op(op::BUFFER_LOAD_USHORT, buf, v, s, imm),
             bytes => b.load(buf, (bytes / 4) as u8, v, s, imm),
-        };
-        out.extend((0..each as u32).map(|e| element(b, t, raw, e)));
-    }
-    out
+        }
+    };
+    (0..count as usize).step_by(each).map(load).collect()
+}
+
+/// The elements of what [`load_raw`] gives.
+pub(super) fn elements(b: &mut Builder, t: DType, raw: &[Part], count: u32) -> Vec<Value> {
+    let each = count / raw.len() as u32;
+    raw.iter().flat_map(|raw| (0..each).map(|e| (*raw, e))).map(|(raw, e)| element(b, t, raw, e)).collect()
 }
 
 /// Element `e` of raw memory.
