@@ -2,7 +2,7 @@
 //!
 //! Exporters without LayerNormalization or RMSNormalization in their operator set write
 //! `d = x - mean(x); y = d / sqrt(mean(d^2) + epsilon)`, or the same of `x` itself, with `1 / sqrt` multiplied where that was
-//! an `rsqrt`. Each is one kernel. What scales and shifts the result is elementwise and becomes its epilogue anyway. TensorFlow
+//! an `rsqrt`. Difference and mean may be computed twice; the mean may be over channels. Each is one kernel. What scales and shifts the result is elementwise and becomes its epilogue anyway. TensorFlow
 //! scales and shifts first: `y = x f + (b - mean(x) f)` with `f = g / sqrt(..)`. Softmax is `e / sum(e)` with `e = exp(x - max(x))`
 //! (jax).
 //!
@@ -15,13 +15,14 @@ use super::resolve::{Resolved, ResolvedNode, Source, ValueId};
 use crate::onnx::Attribute;
 use crate::tensor::HostTensor;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
 
-/// A normalisation of a value over its last dimensions.
+/// A normalisation of a value over neighbouring dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Norm {
     pub x: ValueId,
-    /// The first of the dimensions.
-    pub axis: usize,
+    /// The dimensions.
+    pub axes: Range<usize>,
     pub epsilon: f64,
     /// The mean is subtracted.
     pub center: bool,
@@ -146,8 +147,8 @@ impl<'m> Search<'_, 'm> {
         }
     }
 
-    /// The first of the dimensions that a ReduceMean goes over, if they are the last ones and stay with extent 1.
-    fn mean_axis(&self, i: u32) -> Option<usize> {
+    /// The dimensions that a ReduceMean goes over, if they are neighbours and stay with extent 1.
+    fn mean_axes(&self, i: u32) -> Option<Range<usize>> {
         let node = self.node(i);
         let int = |name: &str, default| match node.node.attributes.get(name) {
             Some(Attribute::Int(n)) => *n,
@@ -160,9 +161,10 @@ impl<'m> Search<'_, 'm> {
         let rank = self.inference.dims(self.input(i, 0)?).len() as i64;
         let mut axes: Vec<i64> = axes.into_iter().map(|a| if a < 0 { a + rank } else { a }).collect();
         axes.sort_unstable();
-        let last = !axes.is_empty() && axes.iter().rev().zip((0..rank).rev()).all(|(a, d)| *a == d);
-        let first = axes.first().copied().filter(|_| last && axes.len() as i64 <= rank && int("keepdims", 1) == 1)?;
-        usize::try_from(first).ok()
+        let (first, last) = (*axes.first()?, *axes.last()?);
+        let neighbours = axes.iter().zip(first..).all(|(a, d)| *a == d) && 0 <= first && last < rank;
+        let axes = usize::try_from(first).ok()?..usize::try_from(last).ok()? + 1;
+        (neighbours && int("keepdims", 1) == 1).then_some(axes)
     }
 
     /// The normalisation whose deviation a node computes: its last node, and those before.
@@ -181,15 +183,16 @@ impl<'m> Search<'_, 'm> {
         };
         let mean = self.made_by(variance, "ReduceMean")?;
         self.output(mean, 1)?;
-        let axis = self.mean_axis(mean)?;
+        let axes = self.mean_axes(mean)?;
         let (square, data, twice) = self.square(self.input(mean, 0)?)?;
         self.output(square, 1)?;
         let mut inside = vec![square, mean, add, sqrt];
-        let Some(last) = self.quotient(sqrt, data, &mut inside) else {
-            return self.shifted(sqrt, (data, if twice { 2 } else { 1 }), axis, epsilon, &inside);
+        let Some((last, twin)) = self.quotient(sqrt, data, &mut inside) else {
+            return self.shifted(sqrt, (data, if twice { 2 } else { 1 }), axes, epsilon, &inside);
         };
-        let reads = if twice { 3 } else { 2 };
-        let centered = self.centered(data, axis, reads);
+        let reads = if twice { 2 } else { 1 } + u32::from(twin.is_none());
+        let centered = self.centered(data, &axes, [reads, 1 + u32::from(twin.is_some())]);
+        inside.extend(twin);
         let (x, center) = match centered {
             Some((x, nodes)) => {
                 inside.extend(nodes);
@@ -197,7 +200,7 @@ impl<'m> Search<'_, 'm> {
             }
             None => (data, false),
         };
-        let norm = Norm { x, axis, epsilon, center, scale: None, bias: None };
+        let norm = Norm { x, axes, epsilon, center, scale: None, bias: None };
         self.is_computed(x).then_some((last, norm, inside))
     }
 
@@ -224,7 +227,7 @@ impl<'m> Search<'_, 'm> {
         &self,
         sqrt: u32,
         (data, reads): (ValueId, u32),
-        axis: usize,
+        axes: Range<usize>,
         epsilon: f64,
         inside: &[u32],
     ) -> Option<(u32, Norm, Vec<u32>)> {
@@ -247,7 +250,7 @@ impl<'m> Search<'_, 'm> {
         let (x, average) = (self.input(sub, 0)?, self.input(sub, 1)?);
         let mean = self.made_by(average, "ReduceMean")?;
         self.output(mean, 2)?;
-        if self.input(mean, 0)? != x || self.mean_axis(mean)? != axis {
+        if self.input(mean, 0)? != x || self.mean_axes(mean)? != axes {
             return None;
         }
         let [one, other] = self.readers.get(&f)?[..] else { return None };
@@ -270,7 +273,7 @@ impl<'m> Search<'_, 'm> {
         let fits = narrow(bias)
             && scale.is_none_or(narrow)
             && self.inference.dims(self.output_of(last)?) == self.inference.dims(x);
-        let norm = Norm { x, axis, epsilon, center: true, scale, bias: Some(bias) };
+        let norm = Norm { x, axes, epsilon, center: true, scale, bias: Some(bias) };
         (ends && fits && self.is_computed(x)).then_some((last, norm, inside))
     }
 
@@ -336,8 +339,9 @@ impl<'m> Search<'_, 'm> {
         (self.input(i, 0)? == self.input(i, 1)?).then_some((i, self.input(i, 0)?, true))
     }
 
-    /// The node that divides `data` by the deviation, or multiplies it with its reciprocal, which is then inside.
-    fn quotient(&self, sqrt: u32, data: ValueId, inside: &mut Vec<u32>) -> Option<u32> {
+    /// The node that divides `data` by the deviation, or multiplies it with its reciprocal, which is then inside; and the one that computes the same
+    /// difference as `data` again, where that is what is divided.
+    fn quotient(&self, sqrt: u32, data: ValueId, inside: &mut Vec<u32>) -> Option<(u32, Option<u32>)> {
         let deviation = self.output(sqrt, 1)?;
         let [reader] = self.readers.get(&deviation)?[..] else { return None };
         let node = self.node(reader);
@@ -346,8 +350,8 @@ impl<'m> Search<'_, 'm> {
         if !outer {
             return None;
         }
-        if divides && self.input(reader, 0)? == data {
-            return Some(reader);
+        if divides && let Some(twin) = self.is_or_repeats(self.input(reader, 0)?, data) {
+            return Some((reader, twin));
         }
         let one = || self.input(reader, 0).and_then(|v| self.number(v)) == Some(1.0);
         if op != "Reciprocal" && !(divides && one()) {
@@ -358,16 +362,27 @@ impl<'m> Search<'_, 'm> {
         let last = self.node(product);
         let scales = last.node.op == "Mul" && last.node.domain.is_empty() && !last.inner;
         inside.push(reader);
-        (scales && self.beside(product, factor)? == data).then_some(product)
+        let twin = self.is_or_repeats(self.beside(product, factor)?, data).filter(|_| scales)?;
+        Some((product, twin))
     }
 
-    /// If `data` is `x - mean(x)` and read so often: `x`, and the two nodes.
-    fn centered(&self, data: ValueId, axis: usize, reads: u32) -> Option<(ValueId, [u32; 2])> {
+    /// True when a value is `data`: with the node that computes the difference again that `data` is, where it is another's, read once.
+    fn is_or_repeats(&self, v: ValueId, data: ValueId) -> Option<Option<u32>> {
+        if v == data {
+            return Some(None);
+        }
+        let [twin, sub] = [self.made_by(v, "Sub")?, self.made_by(data, "Sub")?];
+        self.output(twin, 1)?;
+        [0, 1].iter().all(|at| self.input(twin, *at) == self.input(sub, *at)).then_some(Some(twin))
+    }
+
+    /// If `data` is `x - mean(x)`, and both are read so often: `x`, and the two nodes.
+    fn centered(&self, data: ValueId, axes: &Range<usize>, [reads, of_mean]: [u32; 2]) -> Option<(ValueId, [u32; 2])> {
         let sub = self.made_by(data, "Sub")?;
         self.output(sub, reads)?;
         let (x, average) = (self.input(sub, 0)?, self.input(sub, 1)?);
         let mean = self.made_by(average, "ReduceMean")?;
-        self.output(mean, 1)?;
-        (self.input(mean, 0)? == x && self.mean_axis(mean)? == axis).then_some((x, [mean, sub]))
+        self.output(mean, of_mean)?;
+        (self.input(mean, 0)? == x && self.mean_axes(mean)? == *axes).then_some((x, [mean, sub]))
     }
 }

@@ -153,10 +153,9 @@ fn affine(
     Ok(y)
 }
 
-/// Normalises over all dimensions from `axis` on of the input under `dims`.
-fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, epsilon: f64, center: bool) -> Res<Lazy> {
-    let dtype = cx.dtype(x);
-    let lazy = cx.without_base(x);
+/// Normalises over all dimensions from `axis` on of what there is under `dims`.
+fn normalized(cx: &mut Lowering<'_>, x: Lazy, dims: &[usize], axis: usize, epsilon: f64, center: bool) -> Res<Lazy> {
+    let (dtype, lazy) = (x.dtype(), x);
     // It is computed in floats of 32 bits anyway.
     let lazy = lazy.halves().unwrap_or(lazy);
     let own = lazy.dtype();
@@ -169,7 +168,18 @@ fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, ep
 /// A normalisation that several nodes stand for.
 pub(crate) fn lower_norm(cx: &mut Lowering<'_>, norm: &Norm) -> Res<()> {
     let shape = cx.shape(norm.x).to_vec();
-    let mut y = normalized(cx, norm.x, &shape, norm.axis, norm.epsilon, norm.center)?;
+    // The dimensions go last, and come back afterwards.
+    let (axes, rank) = (norm.axes.clone(), shape.len());
+    let order: Vec<usize> = (0..axes.start).chain(axes.end..rank).chain(axes.clone()).collect();
+    let x = cx.without_base(norm.x);
+    let x = if order.is_sorted() { x } else { cx.permute(x, &order) };
+    let dims = x.shape.clone();
+    let mut y = normalized(cx, x, &dims, rank - axes.len(), norm.epsilon, norm.center)?;
+    if !order.is_sorted() {
+        let mut back = vec![0; rank];
+        order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
+        y = cx.permute(y, &back);
+    }
     for (term, op) in [(norm.scale, Binary::Mul), (norm.bias, Binary::Add)] {
         if let Some(v) = term {
             let term = cx.without_base(v);
@@ -186,7 +196,8 @@ pub(super) fn instance(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("data of shape {shape:?}; [N, C, spatial..] is needed")));
     }
     let epsilon = cx.float("epsilon", 1e-5f32.into())?;
-    let y = normalized(cx, x, &shape, 2, epsilon, true)?;
+    let lazy = cx.without_base(x);
+    let y = normalized(cx, lazy, &shape, 2, epsilon, true)?;
     let dims = channels(shape.len(), shape[1]);
     let (scale, bias) = (cx.input(1)?, cx.input(2)?);
     let y = affine(cx, y, Some((scale, &dims)), Some((bias, &dims)))?;
@@ -203,7 +214,8 @@ pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
     let epsilon = cx.float("epsilon", 1e-5f32.into())?;
     let mut split = vec![shape[0], groups, shape[1] / groups];
     split.extend(&shape[2..]);
-    let y = normalized(cx, x, &split, 2, epsilon, true)?;
+    let lazy = cx.without_base(x);
+    let y = normalized(cx, lazy, &split, 2, epsilon, true)?;
     // Scale and bias are per channel since opset 21, per group before.
     let (scale, bias) = (cx.input(1)?, cx.input(2)?);
     let mut dims = vec![1; split.len()];
@@ -265,7 +277,8 @@ fn layer_like(cx: &mut Lowering<'_>, center: bool) -> Res<()> {
     if center && (cx.wants(1) || cx.wants(2)) {
         statistics(cx, x, axis, epsilon)?;
     }
-    let y = normalized(cx, x, &shape, axis, epsilon, center)?;
+    let lazy = cx.without_base(x);
+    let y = normalized(cx, lazy, &shape, axis, epsilon, center)?;
     let dims = |cx: &Lowering<'_>, v: ValueId| {
         // Usually the normalised dimensions; anything that broadcasts is allowed.
         let mut d = vec![1; shape.len().saturating_sub(cx.rank(v))];
