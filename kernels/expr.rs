@@ -13,6 +13,7 @@ use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val, operands};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
+use std::ops::RangeInclusive;
 
 /// Evaluates an expression. `input` gives the elements of operands, `acc` the producing kernel's value.
 pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, acc: Option<Value>) -> Res<Value> {
@@ -114,6 +115,16 @@ fn eval_nodes(
                 let [x, y] = [x, y].map(|v| done[v.index()].reg(b));
                 Value::Word(halves::shared_quotient(b, node.dtype, x, y).into())
             }
+            // What is rounded to a byte needs no more than to fall on the right side of the middles between whole numbers.
+            Op::Binary(Binary::Div, x, y) if of_byte(expr, &uses, i, y).is_some() => {
+                let (c, numbers) = of_byte(expr, &uses, i, y).unwrap_or((1.0, 0..=0));
+                let of = done[x.index()].reg(b);
+                let short = if halves::is_exact_at_middles(c, numbers) { halves::quotient(b, of, c) } else { None };
+                match short {
+                    Some(q) => Value::Word(q.into()),
+                    None => operation(b, node, at)?,
+                }
+            }
             // Of a pair of registers its value is not seen any more.
             Op::Binary(op @ (Binary::Div | Binary::Rem | Binary::Mod), x, y)
                 if matches!(kind(node.dtype), Kind::Long { .. }) =>
@@ -145,6 +156,39 @@ fn eval_nodes(
         done.push(value);
     }
     done.pop().ok_or(Reason::Malformed("an empty expression"))
+}
+
+/// The divisor of a quotient of f32, node `i`, that is only rounded to a whole number, to which a zero point of a byte may be added, and then becomes a byte; and the
+/// numbers between whose neighbours that byte changes.
+fn of_byte(expr: &Expr, uses: &[u32], i: usize, divisor: Val) -> Option<(f32, RangeInclusive<i32>)> {
+    let nodes = expr.nodes();
+    let Op::Const(c) = nodes[divisor.index()].op else { return None };
+    let reader = |i: usize| {
+        let reads = |node: &Node| operands(node.op).any(|v| v.index() == i);
+        if uses[i] == 1 { nodes.iter().position(reads) } else { None }
+    };
+    let round = reader(i).filter(|_| nodes[i].dtype == DType::F32)?;
+    let mut last = reader(round).filter(|_| matches!(nodes[round].op, Op::Unary(Unary::Round, _)))?;
+    let mut zero = Some(0);
+    if let Op::Binary(Binary::Add, x, y) = nodes[last].op {
+        let other = if x.index() == round { y } else { x };
+        zero = match nodes[other.index()].op {
+            Op::Const(z) if z.as_f64().abs() <= 255.0 => Some(z.as_f64() as i32),
+            Op::Cast(v) if matches!(expr.type_of(v), DType::I8 | DType::U8) => None,
+            _ => return None,
+        };
+        last = reader(last)?;
+    }
+    let least = match (nodes[last].op, nodes[last].dtype) {
+        (Op::Cast(_), DType::I8) => -128,
+        (Op::Cast(_), DType::U8) => 0,
+        _ => return None,
+    };
+    let numbers = match zero {
+        Some(zero) => least - 1 - zero..=least + 256 - zero,
+        None => -512..=512,
+    };
+    Some((c.as_f64() as f32, numbers))
 }
 
 /// The value and the numbers between which an operation keeps it, where it is the smaller of one and the larger of another one and the value, or the

@@ -14,6 +14,7 @@ use crate::mir::{Builder, Gen, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 use std::f32::consts::{LN_2, LOG2_E};
+use std::ops::RangeInclusive;
 
 /// The recipe of an operation of one operand, of f16 or bf16 values held as f32; `None` where that of f32 is short anyway.
 pub(super) fn unary(b: &mut Builder, op: Unary, dtype: DType, x: Part) -> Option<Part> {
@@ -325,26 +326,40 @@ fn erf(b: &mut Builder, x: Part) -> Part {
     b.select(is_big, big, small)
 }
 
-/// `x / c`: the product with `1 / c` in two parts, whose 48 bits tell a quotient from a middle between two results. Both parts have one sign, so
-/// that infinities stay what they are. `None` where f32 has no such parts.
-pub(super) fn quotient(b: &mut Builder, x: Part, c: f32) -> Option<Part> {
+/// `1 / c` in two parts of one sign, the second of which is 0 where the first is all; `None` where f32 has no such parts.
+fn in_parts(c: f32) -> Option<[f32; 2]> {
     let exact = 1.0 / f64::from(c);
     let high = match exact as f32 {
         far if f64::from(far).abs() > exact.abs() => f32::from_bits(far.to_bits() - 1),
         near => near,
     };
     let low = (exact - f64::from(high)) as f32;
-    if !c.is_normal() || high.is_infinite() {
-        return None;
-    }
+    let is_whole = c.is_normal() && !high.is_infinite() && low == 0.0;
+    (is_whole || c.is_normal() && high.is_normal() && low.is_normal()).then_some([high, low])
+}
+
+/// `x / c`: the product with `1 / c` in two parts, whose 48 bits tell a quotient from a middle between two results. Both parts have one sign, so
+/// that infinities stay what they are. `None` where f32 has no such parts.
+pub(super) fn quotient(b: &mut Builder, x: Part, c: f32) -> Option<Part> {
+    let [high, low] = in_parts(c)?;
     // A power of two has its reciprocal.
     if low == 0.0 {
         return Some(mul(b, x, high));
     }
-    (high.is_normal() && low.is_normal()).then(|| {
-        let rest = mul(b, x, low);
-        let high = b.to_vector(high);
-        b.fma(x, high, rest)
+    let rest = mul(b, x, low);
+    let high = b.to_vector(high);
+    Some(b.fma(x, high, rest))
+}
+
+/// [`quotient`] rounds to the same whole number as the quotient of f32 does, of all operands on both sides of the middles behind these numbers.
+pub(super) fn is_exact_at_middles(c: f32, mut numbers: RangeInclusive<i32>) -> bool {
+    let Some([high, low]) = in_parts(c) else { return false };
+    numbers.all(|n| {
+        let middle = ((f64::from(n) + 0.5) * f64::from(c)) as f32;
+        [middle.next_down(), middle, middle.next_up()].into_iter().all(|x| {
+            let short = if low == 0.0 { x * high } else { x.mul_add(high, x * low) };
+            short.round_ties_even() == (x / c).round_ties_even()
+        })
     })
 }
 
