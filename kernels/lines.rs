@@ -50,7 +50,9 @@ const ROUNDS: u32 = 8;
 /// Second-level caches that are busy for more than this share of what memory takes hold memory up.
 const CACHE_BUSY: f64 = 0.9;
 
-/// Chunks that a workitem of a short line takes where there are enough lines, and workgroups of each compute unit that are enough.
+/// Chunks that a workitem of a short line takes where there are enough lines and those that are written take no longer than so, and workgroups of each compute
+/// unit that are enough.
+const ALIKE: f64 = 1.02;
 const SHORT: u32 = 4;
 pub(super) const ENOUGH: usize = 8;
 
@@ -86,7 +88,7 @@ const IN_FLIGHT: u32 = 4;
 const ROUND: [u32; 2] = [8, 16];
 
 /// Lines of a step: how many, of how many elements, and how they may be loaded.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Shape {
     /// Lines.
     pub count: usize,
@@ -108,6 +110,8 @@ pub(super) struct Shape {
     pub in_order: bool,
     /// Lines go through LDS ([`Staged`](super::staged::Staged)).
     pub staged: bool,
+    /// Images whose lines are walked side by side, where they are.
+    pub images: Option<usize>,
 }
 
 impl Shape {
@@ -128,6 +132,7 @@ impl Shape {
             again,
             in_order: false,
             staged: false,
+            images: None,
         })
     }
 }
@@ -190,13 +195,14 @@ impl Shape {
         while held(team) > LIGHT && team < lanes::MOST {
             team *= 2;
         }
-        let fits = |team: u32| all.div_ceil(team) <= SHORT && held(team) <= LIGHT;
+        let clocks = |team: u32| self.clocks(team, target).0;
+        let stores_as_well = |team: u32| !self.again || clocks(team / 2) <= ALIKE * clocks(team);
+        let fits = |team: u32| all.div_ceil(team) <= SHORT && held(team) <= LIGHT && stores_as_well(2 * team);
         while team > 1 && fits(team / 2) && self.count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
             team /= 2;
         }
         // What is walked again is written, too: fewer workitems take up to twice as many chunks where waves begin more slowly than memory feeds
         // them, unless second-level caches then have more to do: stores of parts of a line of memory take as much of them as of a whole one.
-        let clocks = |team: u32| self.clocks(team, target).0;
         let fits = |team: u32| all.div_ceil(team) <= 2 * SHORT && held(team) <= LIGHT;
         let many = |team: u32| self.count * team as usize >= ENOUGH * cus * WORKGROUP as usize;
         let quicker = |team: u32| fits(team) && many(team) && clocks(team) < clocks(2 * team);
@@ -272,7 +278,14 @@ impl Shape {
         if !self.again && is_odd && given > CACHE_BUSY / machine.memory {
             least = wave;
         }
-        let (whole, length) = (least, self.length as u32);
+        let length = self.length as u32;
+        // Wider strips share fewer, where workgroups still hold their lines.
+        let is_cut = !(row * self.size).is_multiple_of(machine.line as usize) && given > CACHE_BUSY / machine.memory;
+        if self.again && is_cut && 2 * least <= wave && length * self.dwords <= TALLEST / (2 * least) * (MOST - BESIDE)
+        {
+            least *= 2;
+        }
+        let whole = least;
         let is_held = self.again && !self.in_order && length * self.dwords <= MEMBERS * LIGHT;
         while is_held && least * self.size as u32 > FEWEST && self.count.div_ceil(least as usize) < cus / 2 {
             least /= 2;
@@ -311,36 +324,36 @@ pub(super) fn together(accesses: &[(DType, &View)]) -> u32 {
 
 /// Who walks a line, and how.
 pub(super) struct Lines {
-    shape: Shape,
+    pub shape: Shape,
     /// Workitems per line.
     team: u32,
     workgroup: u32,
     /// Chunks of a workitem in a round, and rounds.
-    chunks: u32,
+    pub chunks: u32,
     rounds: u32,
     /// Which line: a scalar where the workgroup has one, else a vector.
     pub line: Part,
     /// Number in the team; none where it has one member.
-    member: Option<Part>,
+    pub member: Option<Part>,
     /// Lanes that have a line, where not all do.
     pub inside: Option<Part>,
     /// Elements of the line, where it may be shorter than others.
-    end: Option<Part>,
+    pub end: Option<Part>,
     /// Lines that a team takes, one after the other.
     turns: u32,
     /// Neighbouring lines that neighbouring workitems walk, where that is how they walk.
     columns: Option<u32>,
     /// Which of the workgroup's lines, where it has several.
-    of_group: Option<Part>,
+    pub of_group: Option<Part>,
 }
 
 /// Neighbours that a workitem takes at once: those from element `first + ahead` of its line on.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk {
     /// In a register.
-    first: Part,
+    pub first: Part,
     /// A constant.
-    ahead: u32,
+    pub ahead: u32,
     /// Lanes for which they are not behind the line's end, where that is not all.
     pub inside: Option<Part>,
 }
@@ -413,18 +426,7 @@ impl Lines {
     /// A line for each workgroup, of a length that is known when the kernel is launched.
     pub fn of_team(w: &mut Writer) -> Lines {
         let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let shape = Shape {
-            count: 0,
-            length: 0,
-            together: 1,
-            dense: false,
-            columns: None,
-            size: 4,
-            dwords: 1,
-            again: false,
-            in_order: false,
-            staged: false,
-        };
+        let shape = Shape { together: 1, size: 4, dwords: 1, ..Shape::default() };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
         let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
         let (columns, of_group, end) = (None, None, None);
@@ -448,6 +450,7 @@ impl Lines {
                 && turns * self.chunks <= STRAIGHT
                 && turns * self.chunks * self.shape.together * self.shape.dwords * (1 + beside) <= MOST
                 && self.shape.count / per_group(turns) >= ENOUGH * target.cus() as usize
+                && self.shape.has_room(per_group(turns), target)
         };
         let short = self.rounds == 1 && self.columns.is_none() && self.team <= target.info().wave_size;
         while short && !fed(self.turns) && fits(2 * self.turns) {
@@ -462,7 +465,7 @@ impl Lines {
 
     /// Makes number `turn` of a team's lines the one that is walked.
     pub fn turn(&mut self, w: &mut Writer, turn: u32) {
-        let (mut group, count) = (w.b.workgroup_id(0), self.shape.count);
+        let (mut group, count) = (self.group(w), self.shape.count);
         let Some(of_group) = self.of_group else { return };
         let per_group = self.workgroup / self.team;
         // Where rows of columns begin anywhere in lines of memory neighbours share these, which meet in one die's second-level cache.
@@ -521,7 +524,7 @@ impl Lines {
 
     /// Bytes of the lines that a workgroup takes at once.
     pub fn bytes_of_group(&self) -> u32 {
-        self.workgroup / self.team * (self.shape.length * self.shape.size) as u32
+        self.workgroup / self.team * self.turns * (self.shape.length * self.shape.size) as u32
     }
 
     /// Lines go through LDS.

@@ -173,7 +173,7 @@ impl Pieces {
         let at = walk.lines.mask_result(&mut w, address::Offset { reg: Some(at), imm: 0 });
         let (v, s, imm) = at.operands(&mut w.b);
         w.b.store(workspace, data, v, s, imm);
-        let grid = walk.end(&mut w, 2);
+        let grid = walk.end(&mut w, 2)?;
         let finding = Kernel { workspace: self.bytes(), ..w.finish(grid, flops) };
 
         let of_second = Cx { step: &self.step, ..*cx };
@@ -202,7 +202,7 @@ impl Pieces {
         }
         let joined = join(&mut w, &walk, &left)?;
         walk.write(&mut w, |w, x| result(w, x, joined))?;
-        let grid = walk.end(&mut w, 2);
+        let grid = walk.end(&mut w, 2)?;
         Ok(vec![finding, Kernel { workspace: self.bytes(), ..w.finish(grid, flops) }])
     }
 

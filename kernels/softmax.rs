@@ -4,6 +4,7 @@
 //! The elements of lines may be what an expression makes of several operands, and a result, too ([`ComputedLines`]). Lines that are held
 //! are made once. Of others the first pass stores them, if somebody is to, and later ones read that.
 
+use super::crossed::Crossed;
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::grouped::Grouped;
@@ -19,6 +20,9 @@ use crate::tensor::DType;
 
 /// Dwords that a workitem loads of a line before it stores what comes of them: of other operands alone where the line is held.
 const AHEAD: usize = 48;
+
+/// Bytes that all images share from which on these are walked side by side.
+const SHARED: usize = 1 << 16;
 
 /// Dwords of operands that a workitem loads before it makes elements of them.
 const MADE_AHEAD: usize = 64;
@@ -85,8 +89,9 @@ pub(super) struct Walk<'a> {
     turns: Option<OpenLoop>,
     /// What is the same for all of these lines, of each chunk.
     same: Vec<(Arg, Vec<Vec<Value>>)>,
-    /// The workgroup's lines, where they go through LDS.
+    /// The workgroup's lines, where they go through LDS, and its results, where these alone do.
     staged: Option<Staged>,
+    crossed: Option<Crossed>,
     /// Where lines begin in their dimensions, and how many of them a team takes in straight code.
     outer: usize,
     abreast: u32,
@@ -127,8 +132,10 @@ impl<'a> Walk<'a> {
         let out = &cx.step.output.view;
         let args = walked(cx);
         let shape = shape(cx, outer)?;
-        let staged = elements.sources[0] == Arg::Input(0) && Staged::fits(cx, &shape);
-        let (mut w, mut lines) = Lines::begin(cx, Shape { staged, ..shape });
+        let others = |a: &&Arg| cx.view(**a).strides.last() != Some(&0) && ![Arg::Input(0), Arg::Output].contains(a);
+        let others: usize = args.iter().filter(others).map(|a| cx.dtype(*a).size() * shape.length).sum();
+        let staged = elements.sources[0] == Arg::Input(0) && Staged::fits(cx, &shape, others);
+        let (mut w, mut lines) = Lines::begin(cx, if staged { shape.staged() } else { shape });
         for &arg in &args {
             w.buffer(cx, arg)?;
         }
@@ -156,19 +163,26 @@ impl<'a> Walk<'a> {
             }
             node = Some(lines.take(&mut w, turns));
         }
-        if node.is_none() && !lines.are_staged() && elements.kept.is_none() {
+        if node.is_none() && elements.kept.is_none() {
             let beside = epilogue::operands(cx).len();
             lines.abreast(cx.target, bytes(&own) as usize, beside as u32);
         }
-        let (held, places, staged) = (Vec::new(), Vec::new(), None);
+        // What all images share is read once for all of them, where caches would lose it before the next one.
+        let shared = |a: &&Arg| cx.view(**a).strides[0] == 0 && cx.view(**a).strides[1..].iter().all(|s| *s != 0);
+        let shared = args.iter().filter(shared).map(|a| cx.dtype(*a).size() * shape.count / out.dims[0] * shape.length);
+        if node.is_none() && outer > 1 && out.dims[0] > 1 && shared.sum::<usize>() > SHARED {
+            lines.side_by_side(out.dims[0]);
+            lines.turn(&mut w, 0);
+        }
+        let (held, places) = (Vec::new(), Vec::new());
+        let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines, true)?) } else { None };
+        let crossed = Crossed::begin(cx, &mut w, &lines);
         let (turns, abreast) = if node.is_some() { (node, 1) } else { (None, lines.turns()) };
+        let stored = false;
         let mut walk =
-            Walk { cx, lines, elements, float, stored: false, places, held, turns, same, staged, outer, abreast };
+            Walk { cx, lines, elements, float, stored, places, held, turns, same, staged, crossed, outer, abreast };
         if walk.abreast == 1 {
             walk.prepare(&mut w);
-        }
-        if walk.lines.are_staged() {
-            walk.staged = Some(Staged::begin(cx, &mut w, &walk.lines, true)?);
         }
         Ok((w, walk))
     }
@@ -195,24 +209,36 @@ impl<'a> Walk<'a> {
         let mut loaded = Vec::new();
         for turn in 0..self.abreast {
             self.lines.turn(w, turn);
+            self.take_staged(turn);
             self.prepare(w);
             self.hold(w, "lines", fill)?;
             let Lines { line, inside, .. } = self.lines;
             loaded.push(((line, inside), std::mem::take(&mut self.places), std::mem::take(&mut self.held)));
         }
-        loaded.into_iter().try_for_each(|(taken, places, held)| {
+        (0..).zip(loaded).try_for_each(|(turn, (taken, places, held))| {
+            self.take_staged(turn);
             (self.lines.line, self.lines.inside) = taken;
             (self.places, self.held) = (places, held);
             body(w, self)
         })
     }
 
+    /// Goes on to a turn's line in LDS.
+    fn take_staged(&mut self, turn: u32) {
+        if let Some(staged) = &mut self.staged {
+            staged.take(&self.lines, turn);
+        }
+    }
+
     /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
-    pub fn end(self, w: &mut Writer, meetings: u32) -> [u32; 3] {
+    pub fn end(self, w: &mut Writer, meetings: u32) -> Res<[u32; 3]> {
         if let Some(node) = self.turns {
             self.lines.end(w, node, meetings);
         }
-        self.lines.grid()
+        if let Some(staged) = &self.staged {
+            staged.end(self.cx, w)?;
+        }
+        Ok(self.lines.grid())
     }
 
     /// How the lines lie in an access.
@@ -324,6 +350,96 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// A first pass over lines that are not held: calls `body` with the elements of each round of a workitem, those behind the line's end as `fill`.
+    fn rounds(&mut self, w: &mut Writer, name: &str, fill: f64, mut body: impl FnMut(&mut Writer, &[Part])) -> Res<()> {
+        self.lines.some(w, name, self.lines.chunks as usize, |w, chunks| {
+            let loaded = chunks.iter().map(|c| self.loaded(w, c, 0)).collect::<Res<Vec<_>>>()?;
+            let mut all = Vec::new();
+            for (c, loaded) in chunks.iter().zip(&loaded) {
+                let list = self.filled(w, c, loaded, fill)?;
+                self.keep(w, c, &list)?;
+                all.extend(list);
+            }
+            body(w, &all);
+            Ok(())
+        })?;
+        self.stored = self.elements.kept.is_some();
+        Ok(())
+    }
+
+    /// Maximum and sum of exponentials of a line that is not held, in one pass: what a workitem has summed is scaled down where a round has a larger element.
+    fn exponentials(&mut self, w: &mut Writer, least: f64) -> Res<[Part; 2]> {
+        let (cx, float) = (self.cx, self.float);
+        let [largest, sum] = [least, 0.0].map(|start| float.held(&mut w.b, start));
+        self.rounds(w, "exponentials", f64::NEG_INFINITY, |w, all| {
+            let max = all.iter().fold(largest, |max, x| float.op(&mut w.b, Gen::Max, max, *x));
+            let less = float.op(&mut w.b, Gen::Sub, largest, max);
+            let scale = float.exp(&mut w.b, less);
+            let mut list = vec![float.op(&mut w.b, Gen::Mul, sum, scale)];
+            for x in all {
+                let less = float.op(&mut w.b, Gen::Sub, *x, max);
+                list.push(exponential(cx, float, w, less));
+            }
+            w.b.copy_into(largest, max);
+            let total = list.into_iter().reduce(|x, y| float.op(&mut w.b, Gen::Add, x, y));
+            w.b.copy_into(sum, total.unwrap_or(sum));
+        })?;
+        let max = self.combine(w, vec![largest], Gen::Max)?;
+        let less = float.op(&mut w.b, Gen::Sub, largest, max);
+        let scale = float.exp(&mut w.b, less);
+        let own = float.op(&mut w.b, Gen::Mul, sum, scale);
+        Ok([max, self.combine(w, vec![own], Gen::Add)?])
+    }
+
+    /// Mean of a line that is not held, and the sum of squares around it, in one pass: each workitem's, around its first element, put together as those of pieces are.
+    fn moments(&mut self, w: &mut Writer) -> Res<[Part; 2]> {
+        let float = self.float;
+        let chunk = Chunk { first: self.lines.first(w), ahead: 0, inside: None };
+        let loaded = self.loaded(w, &chunk, 0)?;
+        let first = self.made(w, &loaded)?[0];
+        let sums = [self.partial(w, 0.0), self.partial(w, 0.0)];
+        self.pass(w, "moments", 0.0, |w, c, e, x| {
+            let mut d = float.op(&mut w.b, Gen::Sub, x, first);
+            if let Some(mask) = c.inside {
+                let zero = float.constant(&mut w.b, 0.0);
+                d = float.select(&mut w.b, mask, d, zero);
+            }
+            float.update(&mut w.b, Gen::Add, sums[0][e], d);
+            float.fma_into(&mut w.b, sums[1][e], d, d);
+            x
+        })?;
+        let merge = lanes::by(Gen::Add, float.0);
+        let mut own = Vec::new();
+        for list in sums {
+            own.extend(lanes::folded(w, list.into_iter().map(|p| vec![p]).collect(), &merge)?);
+        }
+        // Some have a chunk more than others.
+        let (together, team) = (self.lines.together(), self.lines.team());
+        let (chunks, rest) =
+            (self.lines.shape.length as u32 / together / team, self.lines.shape.length as u32 / together % team);
+        let mut of = |chunks: u32| [1.0, -1.0].map(|e| float.held(&mut w.b, f64::from(chunks * together).powf(e)));
+        let ([mut count, mut share], more) = (of(chunks), of(chunks + 1));
+        if let Some(member) = self.lines.member.filter(|_| rest > 0) {
+            let has_more = w.b.op(Gen::CmpGt.of(Type::U32), &[rest.into(), member.into()]);
+            [count, share] = [(more[0], count), (more[1], share)].map(|(x, y)| w.b.select(has_more, x, y));
+        }
+        let apart = float.op(&mut w.b, Gen::Mul, own[0], share);
+        let mean = float.op(&mut w.b, Gen::Add, first, apart);
+        let sum = float.op(&mut w.b, Gen::Mul, mean, count);
+        let total = self.combine(w, vec![sum], Gen::Add)?;
+        let scale = float.constant(&mut w.b, 1.0 / self.lines.shape.length as f64);
+        let all = float.op(&mut w.b, Gen::Mul, total, scale);
+        // Σ (x - mean)² = Σ (x - first)² - n (own mean - first)² + n (own mean - mean)²
+        let less = float.op(&mut w.b, Gen::Mul, own[0], apart);
+        let squares = float.op(&mut w.b, Gen::Sub, own[1], less);
+        let apart = float.op(&mut w.b, Gen::Sub, mean, all);
+        let weighted = float.op(&mut w.b, Gen::Mul, apart, count);
+        let none = float.constant(&mut w.b, 0.0);
+        let squares = float.op(&mut w.b, Gen::Max, squares, none);
+        let squares = float.fma(&mut w.b, weighted, apart, squares);
+        Ok([all, self.combine(w, vec![squares], Gen::Add)?])
+    }
+
     /// The operands of the expression beside the line, of a chunk.
     fn beside(&self, w: &mut Writer, c: &Chunk, number: usize) -> Res<Vec<Vec<Value>>> {
         let mut operands = vec![Vec::new(); self.cx.step.inputs.len()];
@@ -367,7 +483,8 @@ impl<'a> Walk<'a> {
     /// as they are in memory.
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
         let cx = self.cx;
-        let mut one = |w: &mut Writer, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
+        let crossed = self.crossed.as_ref().filter(|_| self.lines.end.is_none());
+        let mut one = |w: &mut Writer, first: &Chunk, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
             let t = self.elements.dtype;
             let mut results = Vec::new();
             for (e, x) in list.iter().enumerate() {
@@ -375,29 +492,49 @@ impl<'a> Walk<'a> {
                 let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
                 results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, y)))?);
             }
-            if let (Some(staged), [one]) = (&self.staged, &results[..]) {
-                staged.store(w, &self.lines, cx.dtype(Arg::Output), c, *one);
-                return Ok(());
+            match (&self.staged, crossed, &results[..]) {
+                (Some(staged), _, [one]) => staged.store(w, &self.lines, cx.dtype(Arg::Output), c, *one),
+                (_, Some(crossed), [one]) => crossed.leave(w, cx, first, c, *one),
+                _ => {
+                    let (place, buf) = (self.place(Arg::Output)?, w.buffer(cx, Arg::Output)?);
+                    self.lines.store(w, cx.dtype(Arg::Output), buf, place, c, &results);
+                }
             }
-            let (place, buf) = (self.place(Arg::Output)?, w.buffer(cx, Arg::Output)?);
-            self.lines.store(w, cx.dtype(Arg::Output), buf, place, c, &results);
             Ok(())
+        };
+        // Chunks that go to memory together, where they do not by themselves.
+        let stored = |all: usize| crossed.map_or(all, Crossed::chunks).max(1);
+        let end = |w: &mut Writer, first: &Chunk, more: bool| match crossed {
+            Some(crossed) => crossed.store(w, cx, &self.lines, first, more),
+            None => Ok(()),
         };
         if self.lines.is_held() {
             let numbered: Vec<_> = self.held.iter().enumerate().collect();
-            numbered.chunks(self.chunks_together()).try_for_each(|chunks| {
-                let operands = pointwise::ahead(w, chunks.iter(), |w, (n, (c, _))| self.beside(w, c, *n))?;
-                chunks.iter().zip(&operands).try_for_each(|((_, (c, list)), operands)| one(w, c, operands, list))
-            })?;
-            return self.staged.as_ref().map_or(Ok(()), |staged| staged.end(cx, w));
-        }
-        self.lines.some(w, "write", self.chunks_together(), |w, chunks| {
-            let mut loaded = Vec::new();
-            for c in chunks {
-                let of_line = self.loaded(w, c, 0)?;
-                loaded.push((self.made(w, &of_line)?, self.beside(w, c, 0)?));
+            let (all, mut done) = (numbered.len(), 0);
+            for some in numbered.chunks(stored(all)) {
+                let first = &some[0].1.0;
+                some.chunks(self.chunks_together()).try_for_each(|chunks| {
+                    let operands = pointwise::ahead(w, chunks.iter(), |w, (n, (c, _))| self.beside(w, c, *n))?;
+                    let mut chunks = chunks.iter().zip(&operands);
+                    chunks.try_for_each(|((_, (c, list)), operands)| one(w, first, c, operands, list))
+                })?;
+                done += some.len();
+                end(w, first, done < all)?;
             }
-            chunks.iter().zip(&loaded).try_for_each(|(c, (list, operands))| one(w, c, operands, list))
+            return Ok(());
+        }
+        let together = self.chunks_together();
+        self.lines.some(w, "write", stored(together), |w, some| {
+            for chunks in some.chunks(together) {
+                let mut loaded = Vec::new();
+                for c in chunks {
+                    let of_line = self.loaded(w, c, 0)?;
+                    loaded.push((self.made(w, &of_line)?, self.beside(w, c, 0)?));
+                }
+                let mut chunks = chunks.iter().zip(&loaded);
+                chunks.try_for_each(|(c, (list, operands))| one(w, &some[0], c, operands, list))?;
+            }
+            end(w, &some[0], true)
         })
     }
 
@@ -488,29 +625,36 @@ fn softmax_in_walk(cx: &Cx, &Softmax { log, masked }: &Softmax) -> Res<Vec<Kerne
     let (mut w, mut walk) = Walk::begin(cx, out.rank() - 1)?;
     walk.each_line(&mut w, f64::NEG_INFINITY, |w, walk| {
         let (float, held) = (walk.float, walk.lines.is_held());
-        let largest = walk.partial(w, f64::NEG_INFINITY);
-        walk.pass(w, "max", f64::NEG_INFINITY, |w, _, e, x| {
-            float.update(&mut w.b, Gen::Max, largest[e], x);
-            x
-        })?;
-        let mut max = walk.combine(w, largest, Gen::Max)?;
         let (least, most_negative) = match float.0 {
             Type::F64 => (f64::MIN_POSITIVE, f64::MIN),
             _ => (f32::MIN_POSITIVE.into(), f32::MIN.into()),
         };
-        if masked {
-            // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
-            let low = float.constant(&mut w.b, most_negative);
-            max = float.op(&mut w.b, Gen::Max, low, max);
-        }
-        let sums = walk.partial(w, 0.0);
-        walk.pass(w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
-            let d = float.op(&mut w.b, Gen::Sub, x, max);
-            let y = exponential(cx, float, w, d);
-            float.update(&mut w.b, Gen::Add, sums[e], y);
-            if log { d } else { y }
-        })?;
-        let mut sum = walk.combine(w, sums, Gen::Add)?;
+        let found = |w: &mut Writer, walk: &mut Walk<'_>| -> Res<[Part; 2]> {
+            if !held && float.0 == Type::F32 {
+                return walk.exponentials(w, most_negative);
+            }
+            let largest = walk.partial(w, f64::NEG_INFINITY);
+            walk.pass(w, "max", f64::NEG_INFINITY, |w, _, e, x| {
+                float.update(&mut w.b, Gen::Max, largest[e], x);
+                x
+            })?;
+            let mut max = walk.combine(w, largest, Gen::Max)?;
+            if masked {
+                // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
+                let low = float.constant(&mut w.b, most_negative);
+                max = float.op(&mut w.b, Gen::Max, low, max);
+            }
+            let sums = walk.partial(w, 0.0);
+            walk.pass(w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
+                let d = float.op(&mut w.b, Gen::Sub, x, max);
+                let y = exponential(cx, float, w, d);
+                float.update(&mut w.b, Gen::Add, sums[e], y);
+                if log { d } else { y }
+            })?;
+            let sum = walk.combine(w, sums, Gen::Add)?;
+            Ok([max, sum])
+        };
+        let [max, mut sum] = found(w, walk)?;
         if masked {
             // Every other line has a sum of at least 1, or a NaN, which wins.
             let least = float.constant(&mut w.b, least);
@@ -534,7 +678,7 @@ fn softmax_in_walk(cx: &Cx, &Softmax { log, masked }: &Softmax) -> Res<Vec<Kerne
             float.op(&mut w.b, Gen::Mul, e, scale)
         })
     })?;
-    let grid = walk.end(&mut w, 2);
+    let grid = walk.end(&mut w, 2)?;
     Ok(vec![w.finish(grid, 5 * out.len() as u64)])
 }
 
@@ -561,7 +705,13 @@ fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center, magnitudes }: 
     };
     let scale = float.constant(&mut w.b, scale);
     walk.each_line(&mut w, 0.0, |w, walk| {
-        let mean = if center {
+        let moments = match center && !held && float.0 == Type::F32 {
+            true => Some(walk.moments(w)?),
+            false => None,
+        };
+        let mean = if let Some([mean, _]) = moments {
+            Some(mean)
+        } else if center {
             let sums = walk.partial(w, 0.0);
             walk.pass(w, "mean", 0.0, |w, _, e, x| {
                 float.update(&mut w.b, Gen::Add, sums[e], x);
@@ -573,17 +723,21 @@ fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center, magnitudes }: 
             None
         };
         let centred = |w: &mut Writer, x: Part| mean.map_or(x, |m| float.op(&mut w.b, Gen::Sub, x, m));
-        let squares = walk.partial(w, 0.0);
-        walk.pass(w, "variance", 0.0, |w, c, e, x| {
-            let mut d = centred(w, x);
-            if let (Some(mask), Some(_)) = (c.inside, mean) {
-                let zero = float.constant(&mut w.b, 0.0);
-                d = float.select(&mut w.b, mask, d, zero);
-            }
-            count(w, float, magnitudes, squares[e], d);
-            d
-        })?;
-        let squares = walk.combine(w, squares, Gen::Add)?;
+        let squares = if let Some([_, squares]) = moments {
+            squares
+        } else {
+            let squares = walk.partial(w, 0.0);
+            walk.pass(w, "variance", 0.0, |w, c, e, x| {
+                let mut d = centred(w, x);
+                if let (Some(mask), Some(_)) = (c.inside, mean) {
+                    let zero = float.constant(&mut w.b, 0.0);
+                    d = float.select(&mut w.b, mask, d, zero);
+                }
+                count(w, float, magnitudes, squares[e], d);
+                d
+            })?;
+            walk.combine(w, squares, Gen::Add)?
+        };
         let factor = match magnitudes {
             true => float.reciprocal_or_zero(&mut w.b, squares),
             false => float.inverse_deviation(&mut w.b, squares, scale, epsilon),
@@ -593,6 +747,6 @@ fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center, magnitudes }: 
             float.op(&mut w.b, Gen::Mul, d, factor)
         })
     })?;
-    let grid = walk.end(&mut w, 1 + u32::from(center));
+    let grid = walk.end(&mut w, 1 + u32::from(center))?;
     Ok(vec![w.finish(grid, 7 * out.len() as u64)])
 }

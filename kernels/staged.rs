@@ -19,6 +19,9 @@ const RESIDENT: u32 = 7;
 const RESIDENT_READ: u32 = 4;
 const WORTH: f64 = 1.04;
 
+/// Bytes of neighbouring banks that lines should not be a multiple of.
+const BANKS: usize = 32;
+
 /// Instructions of a lane for a line, beside those of its elements.
 const BEGUN: f64 = 8.0;
 
@@ -38,22 +41,31 @@ impl Shape {
         held <= most && bytes <= target.info().lds_bytes / resident && enough
     }
 
-    /// Lines of single elements that LDS has room for: how many workitems share one there, and by themselves.
+    /// LDS has room for so many lines in it and in those of other workgroups, if they go there.
+    pub fn has_room(&self, lines: usize, target: Target) -> bool {
+        !self.staged || lines * self.length * self.size <= (target.info().lds_bytes / RESIDENT) as usize
+    }
+
+    /// Lines that LDS has room for, one by one: how many workitems share one there, and by themselves.
     fn staged_teams(&self, target: Target) -> Option<[u32; 2]> {
         let wave = target.info().wave_size;
-        let single = self.dense && self.together == 1 && self.dwords == 1 && self.length <= (wave * LIGHT) as usize;
-        if !single {
+        if !self.dense || self.dwords != 1 || self.length > (wave * LIGHT) as usize {
             return None;
         }
-        let teams = [Shape { staged: true, ..*self }, *self].map(|shape| shape.of_neighbours(target));
+        let teams = [self.staged(), *self].map(|shape| shape.of_neighbours(target));
         // A scan ends at rows.
         let most = if self.in_order { lanes::ROW } else { wave };
-        (teams[0] <= most && teams[1] <= wave && self.fits_staged(teams[0], target)).then_some(teams)
+        (teams[0] <= most && teams[1] <= wave && self.staged().fits_staged(teams[0], target)).then_some(teams)
+    }
+
+    /// The lines in LDS, element by element.
+    pub fn staged(&self) -> Shape {
+        Shape { staged: true, together: 1, ..*self }
     }
 
     /// Lines of single elements whose instructions take longer than memory where many of a team's lanes have none of them, and its members meet often.
     pub fn pays_staged_by(&self, work: &Work, target: Target) -> bool {
-        let Some(teams) = self.staged_teams(target) else { return false };
+        let Some(teams) = self.staged_teams(target).filter(|_| self.together == 1) else { return false };
         let (machine, info) = (Machine::of(target), target.info());
         let lanes = f64::from(target.cus() * info.simds * info.wave_size) / machine.issue;
         let [staged, alone] = teams.map(|team| {
@@ -65,16 +77,21 @@ impl Shape {
         alone > WORTH * moved as f64 / machine.memory && staged.max(begun) < alone
     }
 
-    /// Lines of single elements that take longer by themselves than memory does.
-    pub fn pays_staged(&self, target: Target) -> bool {
-        let Some([_, alone]) = self.staged_teams(target) else { return false };
+    /// Lines that take longer by themselves than memory does. Other operands, too, come from second-level caches, so many bytes of them for a line.
+    pub fn pays_staged(&self, others: usize, target: Target) -> bool {
+        // Workitems that are neighbours should meet different banks.
+        let is_apart =
+            |team: u32| !(self.length * self.size).is_multiple_of(BANKS) || team as usize * self.size >= BANKS;
+        let Some([_, alone]) = self.staged_teams(target).filter(|teams| is_apart(teams[0])) else { return false };
         let (clocks, moved) = self.clocks(alone, target);
-        // They begin anywhere in lines of memory: a store is of parts of one more.
-        let (machine, bytes, chunks) =
-            (Machine::of(target), self.length * self.size, self.length.div_ceil(alone as usize));
-        let parts = (machine.line as usize / (alone as usize * self.size) + 1).min(chunks);
-        let clocks = clocks.max(((1 + parts) * bytes) as f64 / machine.l2);
-        clocks > WORTH * moved
+        // Where they begin anywhere in lines of memory a store is of parts of one more.
+        let (machine, bytes) = (Machine::of(target), self.length * self.size);
+        let (line, beside) = (machine.line, self.together * alone * self.size as u32);
+        let parts = if bytes.is_multiple_of(line as usize) { line.div_ceil(beside) } else { line / beside + 1 };
+        let parts = parts.min((self.length as u32 / self.together).div_ceil(alone)) as usize;
+        let given = |parts: usize| ((1 + parts) * bytes + others) as f64 / machine.l2;
+        let clocks = clocks.max(given(parts));
+        clocks > WORTH * moved && clocks > WORTH * given(1)
     }
 }
 
@@ -85,14 +102,15 @@ pub(super) struct Staged {
     /// Where they begin in LDS, and there, for each workitem, a word for what is not stored.
     base: u32,
     aside: Part,
-    /// The workitem's line in LDS, behind the first one.
+    /// The workitem's line in LDS, behind the first one, and that of the turn behind the first turn's.
     line: Part,
+    turn: u32,
 }
 
 impl Staged {
-    /// The lines of a step, operand 0 and its result, are moved so.
-    pub fn fits(cx: &Cx, shape: &Shape) -> bool {
-        Staged::can(cx, shape, true) && shape.pays_staged(cx.target)
+    /// The lines of a step, operand 0 and its result, are moved so, beside others of so many bytes for a line.
+    pub fn fits(cx: &Cx, shape: &Shape, others: usize) -> bool {
+        Staged::can(cx, shape, true) && shape.pays_staged(others, cx.target)
     }
 
     /// The same where instructions may take longer than memory, of operand 0 and its result, or of operand 0 alone.
@@ -111,7 +129,7 @@ impl Staged {
         let of_result = || whole(out) && a.view.len() == out.view.len() && from.size() == to.size();
         let stored = || matches!(shape.size, 2 | 4) && from.is_float() && to.is_float() && of_result();
         let read = || matches!(shape.size, 1 | 2 | 4) && from.bits() == 8 * from.size();
-        whole(a) && if written { stored() } else { read() }
+        whole(a) && from.size() == shape.size && if written { stored() } else { read() }
     }
 
     /// Loads the workgroup's lines, in whose places results may be left.
@@ -123,7 +141,7 @@ impl Staged {
         let starts = [Some(input.offset), written.then_some(out.offset)];
         let starts = starts.into_iter().flatten().map(|at| (at * size as i64) as usize);
         let places: Vec<usize> = [bytes as usize, all].into_iter().chain(starts).collect();
-        let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
+        let (group, item) = (lines.group(w), w.b.workitem_id());
         let from = w.b.mul(group, bytes);
         let run = Run {
             unit: runs::widest(16, &places),
@@ -144,12 +162,18 @@ impl Staged {
         let loaded = run.load(w, buf, bytes);
         run.fill(w, loaded, base);
         w.b.barrier();
-        Ok(Staged { run, base, aside, line })
+        Ok(Staged { run, base, aside, line, turn: 0 })
+    }
+
+    /// Goes on to the line of a turn.
+    pub fn take(&mut self, lines: &Lines, turn: u32) {
+        self.turn = lines.bytes_of_group() / lines.turns() * turn;
     }
 
     /// Where a chunk is, or what a workitem has instead that is behind its line's end.
     fn chunk(&self, w: &mut Writer, lines: &Lines, c: &Chunk) -> (Part, u32) {
         let (at, ahead) = lines.staged_place(w, self.line, c);
+        let ahead = ahead + self.turn;
         let Some(inside) = c.inside else { return (at, self.base + ahead) };
         let at = w.b.add(at, ahead);
         (w.b.select(inside, at, self.aside), self.base)
