@@ -63,6 +63,7 @@ mod scan;
 mod scatter;
 mod select;
 mod shares;
+mod shuffled;
 mod side_by_side;
 mod sieve;
 mod sized;

@@ -16,6 +16,7 @@ use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::Res;
 use super::paired::Paired;
+use super::shuffled::Shuffled;
 use super::turned::Turned;
 use super::unzipped::Unzipped;
 use super::values::{self, Value};
@@ -130,6 +131,9 @@ fn in_order(cx: &Cx) -> Res<Vec<Kernel>> {
     }
     if let Some((graph, step)) = united(cx).filter(|_| cx.moves) {
         return in_order(&Cx { graph: &graph, step: &step, ..*cx });
+    }
+    if let Some(shuffled) = Shuffled::of(cx) {
+        return shuffled.lower(cx);
     }
     if let Some(turned) = Turned::of(cx) {
         return turned.lower(cx);

@@ -23,7 +23,7 @@ use super::pointwise::{self, WORKGROUP};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer};
 use crate::graph::fused::Access;
-use crate::mir::{Gen, Part, Type};
+use crate::mir::{Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
 
 /// The innermost dimension has at least so many elements; otherwise workitems that are neighbours read few lines anyway.
@@ -35,6 +35,9 @@ const LDS: usize = 36 << 10;
 
 /// Bytes of a line of memory, of which a tile should take whole ones.
 const LINE: usize = 128;
+
+/// What workgroups should move, over what memory does while one begins.
+const MARGIN: f64 = 1.6;
 
 /// Workgroups for each compute unit below which tiles become smaller.
 const ENOUGH: usize = 4;
@@ -216,7 +219,18 @@ impl Turned {
         tiles[j] = extent(dims, &self.dense).div_ceil(self.across);
         tiles[d] = extent(dims, &self.line).div_ceil(self.along);
         let mut w = cx.kernel(WORKGROUP);
-        let mut first = self.tile(&mut w, &tiles);
+        let count = tiles.iter().product::<usize>();
+        let turns = self.turns(cx, count);
+        let mut group = w.b.workgroup_id(0);
+        (0..cx.step.inputs.len())
+            .map(Arg::Input)
+            .chain([Arg::Output])
+            .try_for_each(|arg| w.buffer(cx, arg).map(|_| ()))?;
+        let node = (turns > 1).then(|| w.b.begin_loop("tiles"));
+        if let Some(node) = &node {
+            group = w.b.mad(group, turns, node.counter());
+        }
+        let mut first = self.tile(&mut w, group, &tiles);
         for (c, tile) in [(j, self.across), (d, self.along)] {
             first[c] = first[c].map(|t| w.b.mul(t, tile as u32));
         }
@@ -229,17 +243,35 @@ impl Turned {
         }
         w.b.barrier();
         self.compute(&mut w, cx, &planes, &first)?;
+        if let Some(node) = node {
+            // The next tile goes to the same place in LDS.
+            w.b.barrier();
+            w.b.end_loop(node, turns, 1, Pipeline::Off, false);
+        }
         let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
-        Ok(vec![w.finish([tiles.iter().product::<usize>() as u32, 1, 1], flops)])
+        Ok(vec![w.finish([count as u32 / turns, 1, 1], flops)])
+    }
+
+    /// Tiles that a workgroup takes one after the other, of so many: several where it would otherwise move less than memory does while its waves begin.
+    fn turns(&self, cx: &Cx, count: usize) -> u32 {
+        let machine = Machine::of(cx.target);
+        let size = |arg| cx.dtype(arg).size();
+        let moved: usize = self.turned.iter().map(|t| size(Arg::Input(t.0))).sum::<usize>() + size(Arg::Output);
+        let waves = f64::from(WORKGROUP / cx.target.info().wave_size);
+        let fed = |turns: usize| {
+            (turns * self.across * self.along * moved) as f64 >= MARGIN * machine.memory * machine.dispatch * waves
+        };
+        let fits = |n: usize| count.is_multiple_of(n) && count / n >= 4 * ENOUGH * cx.target.cus() as usize;
+        let most = if self.dies.is_some() { 1 } else { 4 };
+        (1..=most).find(|n| fed(*n) && fits(*n)).unwrap_or(1) as u32
     }
 
     /// Which tile the workgroup takes. Dies get workgroups in turn: number `4 n + i` of a die's takes tile `i` of the die's block `n`, so that the parts
     /// of a line that neighbouring tiles have meet in one second-level cache.
-    fn tile(&self, w: &mut Writer, tiles: &[usize]) -> Vec<Option<Part>> {
-        let group = w.b.workgroup_id(0);
+    fn tile(&self, w: &mut Writer, group: Part, tiles: &[usize]) -> Vec<Option<Part>> {
         let Some((dealt, dies)) = self.dies else { return address::coordinates(&mut w.b, group, tiles) };
         if dealt == Dealt::Ranges {
-            return self.tile_of_range(w, tiles, dies);
+            return self.tile_of_range(w, group, tiles, dies);
         }
         let (turn, die) = w.b.divmod(group, dies);
         let block = w.b.shr(turn, BLOCK.trailing_zeros());
@@ -261,8 +293,7 @@ impl Turned {
 
     /// Which tile the workgroup takes where each of so many dies has a range of them, in which those along the operand's lines are next to each other: parts
     /// of lines that neighbours have, read or written, meet in its second-level cache.
-    fn tile_of_range(&self, w: &mut Writer, tiles: &[usize], dies: u32) -> Vec<Option<Part>> {
-        let group = w.b.workgroup_id(0);
+    fn tile_of_range(&self, w: &mut Writer, group: Part, tiles: &[usize], dies: u32) -> Vec<Option<Part>> {
         let tile = in_range_of_die(w, group, tiles.iter().product::<usize>() as u32, dies);
         let [j, _] = self.sides();
         let order: Vec<usize> = (0..tiles.len()).filter(|i| *i != j).chain([j]).collect();
