@@ -14,6 +14,7 @@ mod chained;
 mod channels;
 mod choices;
 mod computed;
+mod crossed;
 mod decoding;
 mod depthwise;
 mod direct;

@@ -144,11 +144,78 @@ def masked_softmax(shape, dtype):
     return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
 
 
-def channels_first(op, weights, relu=False, **attributes):
+def biased_softmax(shape, dtype):
+    """Softmax of scores to which a bias of each head is added, the same for all windows."""
+    g = Graph("figure", opset=17)
+    g.input("x", shape, dtype)
+    g.weight("bias", np.ones([1, *shape[1:]], dtype))
+    g.node("Add", ["x", "bias"], ["biased"])
+    g.node("Softmax", ["biased"], ["y0"], axis=-1)
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def over_channels(op, last=False):
+    """Softmax or a normalisation over channels that come first; they stay there, or are last in the result."""
+
+    def make(shape, dtype):
+        g = Graph("figure", opset=23)
+        g.input("x", shape, dtype)
+        g.weight("s", np.ones(shape[1], dtype))
+        g.node("Transpose", ["x"], ["a"], perm=[0, 2, 3, 1])
+        g.node(op, ["a", *([] if op == "Softmax" else ["s"])], ["b"], axis=-1)
+        if last:
+            g.node("Identity", ["b"], ["y0"])
+        else:
+            g.node("Transpose", ["b"], ["y0"], perm=[0, 3, 1, 2])
+        g.output("y0", [shape[0], *shape[2:], shape[1]] if last else shape, dtype)
+        return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+    return make
+
+
+def written_out(shape, dtype):
+    """A normalisation over channels as torch writes it node by node."""
+    g = Graph("figure", opset=18)
+    g.input("x", shape, dtype)
+    g.weight("axis", ints(1))
+    for name, value in [("two", 2), ("least", 1e-6)]:
+        g.weight(name, np.array(value, dtype))
+    for name in ["s", "b"]:
+        g.weight(name, np.ones([shape[1], 1, 1], dtype))
+    g.node("ReduceMean", ["x", "axis"], ["mean"], keepdims=1)
+    g.node("Sub", ["x", "mean"], ["d"])
+    g.node("Pow", ["d", "two"], ["square"])
+    g.node("ReduceMean", ["square", "axis"], ["variance"], keepdims=1)
+    g.node("Add", ["variance", "least"], ["above"])
+    g.node("Sqrt", ["above"], ["root"])
+    g.node("Div", ["d", "root"], ["normal"])
+    g.node("Mul", ["s", "normal"], ["scaled"])
+    g.node("Add", ["scaled", "b"], ["y0"])
+    g.output("y0", shape, dtype)
+    return g, int(np.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def quantised_sum(shape, dtype):
+    """Two tensors of bytes that are widened, added and quantised again: a residual of a quantised network."""
+    g = Graph("figure", opset=21)
+    for name in ["x", "z"]:
+        g.input(name, shape, dtype)
+    g.weight("s", np.array(0.01, np.float32))
+    g.weight("zero", np.array(3, dtype))
+    for name in ["x", "z"]:
+        g.node("DequantizeLinear", [name, "s", "zero"], [f"{name}w"])
+    g.node("Add", ["xw", "zw"], ["sum"])
+    g.node("QuantizeLinear", ["sum", "s", "zero"], ["y0"])
+    g.output("y0", shape, dtype)
+    return g, 2 * int(np.prod(shape)) * np.dtype(dtype).itemsize  # the second operand, too
+
+
+def channels_first(op, weights, relu=False, opset=17, **attributes):
     """An operator with constants of each channel, and Relu behind it or not."""
 
     def make(shape, dtype):
-        g = Graph("figure", opset=17)
+        g = Graph("figure", opset=opset)
         g.input("x", shape, dtype)
         for i, value in enumerate(weights):
             g.weight(f"w{i}", np.full(shape[1] if op != "PRelu" else [shape[1], 1, 1], value, dtype))
@@ -392,6 +459,10 @@ KERNELS = [
     ("Softmax", "lines of 4096", FLOATS, LINES, one("Softmax", axis=-1)),
     *[("Softmax", f"lines of {n}", FLOATS, EIGHTS(n), one("Softmax", axis=-1)) for n in [21, 33, 84, 197]],
     ("Softmax", "lines of 197, an odd number", FLOATS, lambda n: [n // 394 * 2 - 1, 197], one("Softmax", axis=-1)),
+    *[("Softmax", f"lines of {n}", FLOATS, EIGHTS(n), one("Softmax", axis=-1)) for n in [3, 10, 16]],
+    *[("Softmax", f"lines of {n}", FLOATS, lambda e, n=n: [e // n, n], one("Softmax", axis=-1)) for n in [50257, 128256]],
+    *[("Softmax", f"{h} heads of {n} by {n} with a bias of each", FLOATS, lambda e, n=n, h=h: [e // (h * n * n), h, n, n], biased_softmax)
+      for h, n in [(3, 49), (6, 64), (12, 197)]],
     ("Softmax", "2 channels of 128x128", FLOATS, lambda n: [n // 32768, 2, 128 * 128], one("Softmax", axis=1)),
     ("LpNormalization", "64 channels of 128x128", FLOATS, IMAGES, one("LpNormalization", axis=1, opset=22)),
     *[("LpNormalization", f"lines of {n}, by magnitudes", FLOATS, EIGHTS(n), one("LpNormalization", axis=-1, p=1, opset=22))
@@ -409,6 +480,12 @@ KERNELS = [
     *[(op, f"lines of {n}", FLOATS, EIGHTS(n), normed(op)) for op in ["LayerNormalization", "RMSNormalization"]
       for n in [77, 197, 768]],
     ("LayerNormalization", "lines of 768 with a bias", FLOATS, EIGHTS(768), normed("LayerNormalization", bias=True)),
+    *[("LayerNormalization", f"over {c} channels of {n}x{n}{', then last' if last else ''}", FLOATS,
+       lambda e, c=c, n=n: [e // (c * n * n), c, n, n], over_channels("LayerNormalization", last)) for c, n in [(96, 56), (384, 14), (768, 7)]
+      for last in [False, True]],
+    ("LayerNormalization", "over 96 channels of 56x56, written out", FLOATS[:2], lambda e: [e // (96 * 56 * 56), 96, 56, 56], written_out),
+    ("GroupNormalization", "of all of 96 channels of 56x56", FLOATS[:2], lambda e: [e // (96 * 56 * 56), 96, 56, 56],
+     channels_first("GroupNormalization", [1, 0], opset=21, num_groups=1)),
     ("LayerNormalization", "64 channels of 14x14", FLOATS, PLANES(14), normed("LayerNormalization", axis=-3)),
     *[("Softmax", f"12 heads of {n} by {n} with a mask", FLOATS, lambda e, n=n: [e // (12 * n * n), 12, n, n], masked_softmax) for n in [77, 197]],
     *[("Softmax", f"{c} channels of 128x128", FLOATS, lambda e, c=c: [e // (c * 128 * 128), c, 128, 128], one("Softmax", axis=1))
@@ -439,6 +516,7 @@ KERNELS = [
       for n in [7, 56]],
     *[("DequantizeLinear", f"to {np.dtype(to).name}{', a scale of each ' + what if what else ''}", ["i8"], LINES, dequantized(to, axis))
       for to in [np.float32, np.float16, ml_dtypes.bfloat16] for what, axis in [("", None), ("line", 0), ("column", 1)]],
+    ("QuantizeLinear", "of a sum of two that were quantised", ["i8"], lambda n: LINES(n // 2), quantised_sum),
     ("DynamicQuantizeLinear", "lines of 4096", ["f32"], LINES, dynamic),
     *[("Gather", f"rows of {n}", [*FLOATS[:2], "i8"], EIGHTS(n), gathered) for n in [77, 768]],
     *[("Slice", f"{n - 8} of {n} columns", [*FLOATS[:2], "i8"], EIGHTS(n),
@@ -459,6 +537,10 @@ KERNELS = [
     ("Pad", "planes of 64x64", [*FLOATS, "i8"], PIXELS, PADDED),
     ("Transpose", "rows of 1000", [*FLOATS, "i8"], EIGHTS(1000), permuted(1, 0)),
     ("Transpose", "rows of 64", [*FLOATS, "i8"], lambda n: [n // 64, 64], permuted(1, 0)),
+    *[("Transpose", f"of many matrices of {n}x{m}", ["f32", "f16", "i8"], lambda e, n=n, m=m: [e // (n * m), n, m], permuted(0, 2, 1))
+      for n, m in [(77, 77), (49, 32)]],
+    *[("Transpose", f"{c} channels of {n}x{n} last", ["f16", "i8"], lambda e, c=c, n=n: [e // (c * n * n), c, n, n], permuted(0, 2, 3, 1))
+      for c, n in [(32, 8), (512, 7), (96, 55)]],
     ("Transpose", "3 channels last", [*FLOATS, "i8"], lambda n: [n // (3 * 224 * 224), 3, 224, 224], permuted(0, 2, 3, 1)),
     ("Transpose", "windows of 7x7x768 to images of 56x56", FLOATS[1:], lambda n: [n // (56 * 56 * 768), 8, 8, 7, 7, 768],
      permuted(0, 1, 3, 2, 4, 5)),
