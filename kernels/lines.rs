@@ -50,8 +50,7 @@ const ROUNDS: u32 = 8;
 /// Second-level caches that are busy for more than this share of what memory takes hold memory up.
 const CACHE_BUSY: f64 = 0.9;
 
-/// Chunks that a workitem of a short line takes where there are enough lines and those that are written take no longer than so, and workgroups of each compute
-/// unit that are enough.
+/// Chunks of a workitem of a short line, where there are enough lines and stores take no longer than so; workgroups of each compute unit that are enough.
 const ALIKE: f64 = 1.02;
 const SHORT: u32 = 4;
 pub(super) const ENOUGH: usize = 8;
@@ -100,8 +99,9 @@ pub(super) struct Shape {
     pub dense: bool,
     /// Neighbouring lines are, and how many lines in a row.
     pub columns: Option<usize>,
-    /// Bytes of an element.
+    /// Bytes of an element, and of other operands for a line.
     pub size: usize,
+    pub others: usize,
     /// Registers of an element.
     pub dwords: u32,
     /// Lines are walked more than once.
@@ -128,6 +128,7 @@ impl Shape {
             dense: view.strides.last() == Some(&1),
             columns: (0..outer).rfind(|d| view.dims[*d] > 1).filter(|d| view.strides[*d] == 1).map(|d| view.dims[d]),
             size: t.size(),
+            others: 0,
             dwords: u32::from(values::computed(t).dwords()),
             again,
             in_order: false,
@@ -226,7 +227,7 @@ impl Shape {
         let stores = (machine.line as usize / beside).clamp(1, all.div_ceil(team) as usize);
         let begun = machine.dispatch * f64::from(team) / f64::from(target.info().wave_size);
         let moved = (2 * bytes) as f64 / machine.memory;
-        (begun.max(moved).max(((1 + stores) * bytes) as f64 / machine.l2), moved)
+        (begun.max(moved).max(((1 + stores) * bytes + self.others) as f64 / machine.l2), moved)
     }
 
     /// Lines are walked again, do not fit the registers of smaller workgroups, and fit those of the largest.

@@ -59,6 +59,10 @@ impl Shuffled {
         if !cx.moves || !plain || !alike || rank < 2 || a.view.strides[rank - 1] <= 1 {
             return None;
         }
+        // Neighbours would still meet in few banks.
+        if (a.view.strides[rank - 1] as usize * size).is_multiple_of(2 * BANKS as usize) {
+            return None;
+        }
         let (dims, from, to) = (&out.view.dims, &a.view.strides, &out.view.strides);
         let is_block = |first: &usize| {
             let outside = (0..*first).all(|d| dims[d] == 1 || from[d] == to[d]);

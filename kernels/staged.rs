@@ -19,8 +19,9 @@ const RESIDENT: u32 = 7;
 const RESIDENT_READ: u32 = 4;
 const WORTH: f64 = 1.04;
 
-/// Bytes of neighbouring banks that lines should not be a multiple of.
-const BANKS: usize = 32;
+/// Banks of LDS, and those that a wave should meet at once.
+const LDS_BANKS: usize = 32;
+const ENOUGH_BANKS: usize = 8;
 
 /// Instructions of a lane for a line, beside those of its elements.
 const BEGUN: f64 = 8.0;
@@ -77,11 +78,12 @@ impl Shape {
         alone > WORTH * moved as f64 / machine.memory && staged.max(begun) < alone
     }
 
-    /// Lines that take longer by themselves than memory does. Other operands, too, come from second-level caches, so many bytes of them for a line.
-    pub fn pays_staged(&self, others: usize, target: Target) -> bool {
-        // Workitems that are neighbours should meet different banks.
-        let is_apart =
-            |team: u32| !(self.length * self.size).is_multiple_of(BANKS) || team as usize * self.size >= BANKS;
+    /// Lines that take longer by themselves than memory does. Other operands, too, come from second-level caches.
+    pub fn pays_staged(&self, target: Target) -> bool {
+        // Workitems of a wave should meet several banks: those of a team neighbours, and teams one in so many.
+        let words = self.length * self.size / 4;
+        let apart = if (self.length * self.size).is_multiple_of(4) { 1 << words.trailing_zeros().min(5) } else { 1 };
+        let is_apart = |team: u32| LDS_BANKS / apart * (team as usize * self.size / 4).max(1) >= ENOUGH_BANKS;
         let Some([_, alone]) = self.staged_teams(target).filter(|teams| is_apart(teams[0])) else { return false };
         let (clocks, moved) = self.clocks(alone, target);
         // Where they begin anywhere in lines of memory a store is of parts of one more.
@@ -89,7 +91,7 @@ impl Shape {
         let (line, beside) = (machine.line, self.together * alone * self.size as u32);
         let parts = if bytes.is_multiple_of(line as usize) { line.div_ceil(beside) } else { line / beside + 1 };
         let parts = parts.min((self.length as u32 / self.together).div_ceil(alone)) as usize;
-        let given = |parts: usize| ((1 + parts) * bytes + others) as f64 / machine.l2;
+        let given = |parts: usize| ((1 + parts) * bytes + self.others) as f64 / machine.l2;
         let clocks = clocks.max(given(parts));
         clocks > WORTH * moved && clocks > WORTH * given(1)
     }
@@ -108,9 +110,9 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// The lines of a step, operand 0 and its result, are moved so, beside others of so many bytes for a line.
-    pub fn fits(cx: &Cx, shape: &Shape, others: usize) -> bool {
-        Staged::can(cx, shape, true) && shape.pays_staged(others, cx.target)
+    /// The lines of a step, operand 0 and its result, are moved so.
+    pub fn fits(cx: &Cx, shape: &Shape) -> bool {
+        Staged::can(cx, shape, true) && shape.pays_staged(cx.target)
     }
 
     /// The same where instructions may take longer than memory, of operand 0 and its result, or of operand 0 alone.

@@ -36,9 +36,6 @@ const LDS: usize = 36 << 10;
 /// Bytes of a line of memory, of which a tile should take whole ones.
 const LINE: usize = 128;
 
-/// What workgroups should move, over what memory does while one begins.
-const MARGIN: f64 = 1.6;
-
 /// Workgroups for each compute unit below which tiles become smaller.
 const ENOUGH: usize = 4;
 
@@ -257,10 +254,9 @@ impl Turned {
         let machine = Machine::of(cx.target);
         let size = |arg| cx.dtype(arg).size();
         let moved: usize = self.turned.iter().map(|t| size(Arg::Input(t.0))).sum::<usize>() + size(Arg::Output);
-        let waves = f64::from(WORKGROUP / cx.target.info().wave_size);
-        let fed = |turns: usize| {
-            (turns * self.across * self.along * moved) as f64 >= MARGIN * machine.memory * machine.dispatch * waves
-        };
+        let of_tile = (moved * cx.step.output.view.len() / count) as f64;
+        let begun = machine.dispatch * f64::from(WORKGROUP / cx.target.info().wave_size);
+        let fed = |turns: usize| turns as f64 * of_tile >= machine.memory * begun;
         let fits = |n: usize| count.is_multiple_of(n) && count / n >= 4 * ENOUGH * cx.target.cus() as usize;
         let most = if self.dies.is_some() { 1 } else { 4 };
         (1..=most).find(|n| fed(*n) && fits(*n)).unwrap_or(1) as u32
