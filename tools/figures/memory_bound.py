@@ -461,7 +461,7 @@ KERNELS = [
     ("Softmax", "lines of 197, an odd number", FLOATS, lambda n: [n // 394 * 2 - 1, 197], one("Softmax", axis=-1)),
     *[("Softmax", f"lines of {n}", FLOATS, EIGHTS(n), one("Softmax", axis=-1)) for n in [3, 10, 16]],
     *[("Softmax", f"lines of {n}", FLOATS, lambda e, n=n: [e // n, n], one("Softmax", axis=-1)) for n in [50257, 128256]],
-    *[("Softmax", f"{h} heads of {n} by {n} with a bias of each", FLOATS, lambda e, n=n, h=h: [e // (h * n * n), h, n, n], biased_softmax)
+    *[("Softmax", f"{h} heads of {n} by {n} with a bias of each", FLOATS, lambda e, n=n, h=h: [e // (h * n * n) // 8 * 8, h, n, n], biased_softmax)
       for h, n in [(3, 49), (6, 64), (12, 197)]],
     ("Softmax", "2 channels of 128x128", FLOATS, lambda n: [n // 32768, 2, 128 * 128], one("Softmax", axis=1)),
     ("LpNormalization", "64 channels of 128x128", FLOATS, IMAGES, one("LpNormalization", axis=1, opset=22)),
@@ -537,7 +537,7 @@ KERNELS = [
     ("Pad", "planes of 64x64", [*FLOATS, "i8"], PIXELS, PADDED),
     ("Transpose", "rows of 1000", [*FLOATS, "i8"], EIGHTS(1000), permuted(1, 0)),
     ("Transpose", "rows of 64", [*FLOATS, "i8"], lambda n: [n // 64, 64], permuted(1, 0)),
-    *[("Transpose", f"of many matrices of {n}x{m}", ["f32", "f16", "i8"], lambda e, n=n, m=m: [e // (n * m), n, m], permuted(0, 2, 1))
+    *[("Transpose", f"of many matrices of {n}x{m}", ["f32", "f16", "i8"], lambda e, n=n, m=m: [e // (n * m) // 8 * 8, n, m], permuted(0, 2, 1))
       for n, m in [(77, 77), (49, 32)]],
     *[("Transpose", f"{c} channels of {n}x{n} last", ["f16", "i8"], lambda e, c=c, n=n: [e // (c * n * n), c, n, n], permuted(0, 2, 3, 1))
       for c, n in [(32, 8), (512, 7), (96, 55)]],
