@@ -29,6 +29,7 @@ use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::op;
 use channels::ByChannels;
+pub(super) use channels::takes as comes_by_channels;
 pub(super) use instead::{are_quicker, begins};
 use words::{Words, word_table};
 

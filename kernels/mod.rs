@@ -313,6 +313,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let known = RefCell::new(FxHashMap::<String, Option<(f64, bool)>>::default());
     let turned = crate::graph::keep_channels_last(
         graph,
+        conv::comes_by_channels,
         |graph, step| {
             let key = key(graph, step);
             let found = known.borrow().get(&key).copied();

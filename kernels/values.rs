@@ -195,10 +195,11 @@ pub(super) fn comes_in_fours(t: DType) -> bool {
     matches!(t, DType::F32 | DType::I32 | DType::U32 | DType::F16 | DType::BF16)
 }
 
-/// How many elements one access of a product's end takes together: those that come in fours, and two of 64 bits.
+/// How many elements one access of a product's end takes together: those that come in fours, four bytes, and two of 64 bits.
 pub(super) fn come_together(t: DType) -> u32 {
     match t {
         DType::F64 | DType::I64 | DType::U64 => 2,
+        DType::I8 | DType::U8 => 4,
         t if comes_in_fours(t) => 4,
         _ => 1,
     }

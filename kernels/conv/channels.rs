@@ -18,9 +18,16 @@ use crate::kernels::split::{self, DepthPart, Product};
 use crate::kernels::tile::{Order, Tile, Types, WIDEST};
 use crate::kernels::{Arg, Blob, Cx, Kernel, Packing, Writer, address, choice, epilogue};
 use crate::mir::Part;
+use crate::tensor::DType;
 
-/// Channels of a tap fill up so many.
-const PADDED: usize = 32;
+/// Channels of a tap fill up so many, the fewest of which tiles are whole.
+const PADDED: [usize; 2] = [32, 64];
+
+/// Channels that are worth it.
+const LEAST: usize = 32;
+
+/// Bytes that a load takes of channels, where there are as many.
+const LOADS: [u32; 2] = [WIDEST, WIDEST / 2];
 
 /// Bits of a mask for coordinates of windows.
 const BITS: usize = 30;
@@ -32,6 +39,14 @@ pub(super) struct ByChannels<'a> {
     /// The step with results and operands of its expression as matrices of positions and channels, where results of a position are neighbours; where images
     /// do not lie in line, with a dimension of these in front.
     matrices: Option<Step>,
+    /// Channels of a load, and what those of a tap take of the depth.
+    together: u32,
+    padded: usize,
+}
+
+/// Images of such elements may have channels that come last.
+pub(in super::super) fn takes(t: DType) -> bool {
+    matches!(t, DType::F16 | DType::BF16 | DType::I8)
 }
 
 impl<'a> ByChannels<'a> {
@@ -40,29 +55,32 @@ impl<'a> ByChannels<'a> {
         let types = gemm::types(cx).ok()?;
         let term = Term { input: 0, window: &conv.window, flip: conv.flip };
         let (x, out) = (term.x(cx), &cx.step.output.view);
-        let alone = conv.groups == 1 && conv.before.is_none() && conv.also.is_empty() && conv.flip == 0;
+        let alone = conv.groups == 1 && conv.before.is_none() && conv.also.is_empty();
         // Of a position alone all channels are neighbours anyway.
-        let narrow = types.stored_bytes() == 2 && x.dims[2..].iter().any(|d| *d > 1);
-        let each = i64::from(WIDEST / types.stored_bytes());
+        let narrow = takes(cx.dtype(Arg::Input(0))) && x.dims[2..].iter().any(|d| *d > 1);
         let others = (0..x.rank()).filter(|d| *d != 1 && x.dims[*d] > 1);
-        let whole = |n: i64| n >= 0 && n % each == 0;
-        let together = x.strides[1] == 1
-            && x.dims[1] >= PADDED
-            && whole(x.dims[1] as i64)
-            && whole(x.offset)
-            && others.into_iter().all(|d| whole(x.strides[d]));
+        let places: Vec<i64> = others.map(|d| x.strides[d]).chain([x.offset, x.dims[1] as i64]).collect();
         let few = conv.window.kernel.iter().sum::<usize>() <= BITS;
-        if !(alone && narrow && together && few && term.has_constant_weights(cx)) {
+        let last = x.strides[1] == 1 && x.dims[1] >= LEAST;
+        if !(alone && narrow && last && few && term.has_constant_weights(cx)) {
             return None;
         }
+        let sizes = LOADS.map(|bytes| bytes / types.stored_bytes());
+        let whole = |each: &u32| places.iter().all(|n| *n >= 0 && n % i64::from(*each) == 0);
+        let together = sizes.into_iter().find(whole)?;
         let matrices = if out.strides[1] == 1 && out.dims[1] > 1 { Some(of_matrices(cx.step)?) } else { None };
-        let found = ByChannels { cx, conv, matrices };
-        let tiles = choice::candidates(cx.target, types, &found.extents(), 1, None);
-        (!tiles.candidates.is_empty()).then_some(found)
+        let mut found = ByChannels { cx, conv, matrices, together, padded: 0 };
+        for padded in PADDED {
+            found.padded = x.dims[1].next_multiple_of(padded);
+            if !choice::candidates(cx.target, types, &found.extents(), 1, None).candidates.is_empty() {
+                return Some(found);
+            }
+        }
+        None
     }
 
     fn term(&self) -> Term<'_> {
-        Term { input: 0, window: &self.conv.window, flip: 0 }
+        Term { input: 0, window: &self.conv.window, flip: self.conv.flip }
     }
 
     /// What the expression and the results are walked by.
@@ -89,8 +107,7 @@ impl<'a> ByChannels<'a> {
 
     /// Channels of the input, and what these take of the depth for each tap.
     fn channels(&self) -> [usize; 2] {
-        let channels = self.term().x(self.cx).dims[1];
-        [channels, channels.next_multiple_of(PADDED)]
+        [self.term().x(self.cx).dims[1], self.padded]
     }
 
     fn taps(&self) -> usize {
@@ -206,6 +223,8 @@ impl<'a> ByChannels<'a> {
         let src = ChannelSource {
             buf,
             scalar: (x.offset * size) as u32,
+            together: self.together,
+            flip: term.flip,
             taps: Taps {
                 kernel: window.kernel.iter().map(|k| *k as u32).collect(),
                 steps,

@@ -47,7 +47,9 @@ impl Accesses {
             View { offset: 0, dims, strides }
         };
         let inner: Vec<View> = views.iter().map(of).collect();
-        let count = values::come_together(cx.dtype(Arg::Output));
+        // Lanes with neighbouring columns of what WMMA leaves store bytes of lines as quickly as words of them, which have to be put together.
+        let alone = cx.dtype(Arg::Output).size() == 1 && cx.target.info().wmma.is_some();
+        let count = if alone { 1 } else { values::come_together(cx.dtype(Arg::Output)) };
         let lie_together = |(a, v): (&Arg, &View)| {
             matches!(v.strides.last(), Some(0 | 1)) && values::come_together(cx.dtype(*a)) == count
         };

@@ -48,6 +48,10 @@ pub(in super::super) struct ChannelSource {
     pub buf: Buffer,
     /// Scalar byte offset.
     pub scalar: u32,
+    /// Channels of a load at most.
+    pub together: u32,
+    /// What bytes, and the zeros outside of the input, are combined with by exclusive or.
+    pub flip: u8,
     pub taps: Taps,
     /// The part of the depth that the workgroup sums.
     pub part: DepthPart,
@@ -66,7 +70,7 @@ pub(in super::super) fn channels(
     mut column: impl FnMut(&mut Builder, Part) -> (Part, Option<Part>),
 ) -> Loader {
     let size = tile.types.stored_bytes();
-    let (own, vec) = deep_load(tile, tile.k * width / tile.threads(), u32::MAX, tile.k);
+    let (own, vec) = deep_load(tile, tile.k * width / tile.threads(), src.together, tile.k);
     let share = share(tile, width, own);
     let regs = Common::registers(b, tile, width * tile.k / tile.threads() / vec, vec);
     let k_first = fragment::coordinate(b, &share, item, fragment::row, 1, None);
@@ -210,6 +214,12 @@ impl Channels {
     }
 
     pub(super) fn commit(&self, b: &mut Builder, base: u32) {
-        self.common.write_lines(b, base, self.loads, |_, _, _| {});
+        let flip = u32::from(self.src.flip) * 0x0101_0101;
+        self.common.write_lines(b, base, self.loads, |b, _, regs| {
+            let words = regs.iter().flat_map(|reg| (0..reg.len).map(|i| reg.dword(i)));
+            for word in words.filter(|_| flip != 0) {
+                b.emit(Gen::Xor.of(Type::B32), &[word.into()], &[word.into(), flip.into()]);
+            }
+        });
     }
 }

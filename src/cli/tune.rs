@@ -20,7 +20,7 @@ pub struct Tune {
     /// instructions for it.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     sparse: When,
-    /// Store images of 16-bit floats with their channels last: where convolutions are faster then, never, or wherever it can be done.
+    /// Store images of 16-bit floats and of bytes with their channels last: where convolutions are faster then, never, or wherever it can be done.
     #[arg(long, value_name = "WHEN", default_value = "faster")]
     channels_last: When,
     /// Compute launches one behind the other as levels of one: where it is faster, never, so that each step's kernels are there by

@@ -328,7 +328,7 @@ impl Expr {
             Binary::Mul | Binary::Div if is(b, 1.0) => return a,
             Binary::Mul if is(a, 1.0) => return b,
             Binary::Pow if is(b, 1.0) => return a,
-            Binary::Sub if is(b, 0.0) => return a,
+            Binary::Sub | Binary::Xor if is(b, 0.0) => return a,
             Binary::Add if is(b, 0.0) => return a,
             Binary::Add if is(a, 0.0) => return b,
             _ => {}
@@ -343,11 +343,14 @@ impl Expr {
         self.push(Op::Select(cond, then, other), dtype)
     }
 
-    /// Converts to `dtype`; nothing when it is that type already, or one of it that was widened.
+    /// Converts to `dtype`; nothing when it is that type already, or one of it that was widened. Literals of few bits are literals of floats.
     pub fn cast(&mut self, a: Val, dtype: DType) -> Val {
         let wide = self.type_of(a);
         match self.nodes[a.index()].op {
             _ if wide == dtype => a,
+            Op::Const(c) if wide.is_int() && wide.bits() <= 16 && dtype == DType::F32 => {
+                self.constant(dtype, c.as_f64())
+            }
             Op::Cast(x) if self.type_of(x) == dtype && dtype.is_half() && wide == DType::F32 => x,
             _ => self.push(Op::Cast(a), dtype),
         }

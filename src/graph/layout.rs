@@ -12,6 +12,7 @@ use super::fused::{Access, FusedGraph, Role, Step, StepKind, TensorId};
 use super::lazy::split_access;
 use super::uses::Uses;
 use super::view::View;
+use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -46,15 +47,16 @@ impl Planes {
 type Images = BTreeMap<TensorId, Planes>;
 
 /// The graph with such tensors; `None` where that is not `worth` it, by the clocks without and with them. `way` tells how such a step is computed, `turning`
-/// the clocks that so many bytes take more where a step turns them.
+/// the clocks that so many bytes take more where a step turns them; `takes`, of which types images are that may be stored so.
 pub(crate) fn keep_channels_last(
     graph: &FusedGraph,
+    takes: impl Fn(DType) -> bool,
     way: impl Fn(&FusedGraph, &Step) -> Option<Way>,
     turning: impl Fn(usize) -> f64,
     worth: impl Fn(f64, f64) -> bool,
 ) -> Option<FusedGraph> {
     let uses = Uses::of(graph);
-    let mut last = reached(graph, &uses);
+    let mut last = reached(graph, &uses, takes);
     while !last.is_empty() {
         let (next, stuck) = turned(graph, &uses, &last);
         let mut stay: BTreeSet<TensorId> = stuck.into_iter().collect();
@@ -78,8 +80,8 @@ pub(crate) fn keep_channels_last(
 }
 
 /// Tensors that could have their channels last: those that convolutions read and write, and besides them steps that can walk them in any order.
-fn reached(graph: &FusedGraph, uses: &Uses) -> Images {
-    let takes = |at: &usize| match &graph.steps[*at].kind {
+fn reached(graph: &FusedGraph, uses: &Uses, takes: impl Fn(DType) -> bool) -> Images {
+    let walks = |at: &usize| match &graph.steps[*at].kind {
         StepKind::Conv(c) => c.groups == 1,
         StepKind::Pool(_) | StepKind::Reduce(_) | StepKind::Pointwise | StepKind::Normalize(_) => true,
         StepKind::MatMul | StepKind::Resample(_) => true,
@@ -94,9 +96,8 @@ fn reached(graph: &FusedGraph, uses: &Uses) -> Images {
     let able = |(t, planes): (TensorId, Option<Planes>)| {
         let (writers, readers) = (&uses.writers[t.index()], &uses.readers[t.index()]);
         let t_ = graph.tensor(t);
-        let floats = t_.dtype.is_float() && t_.dtype.size() == 2;
         let image = planes.filter(|p| p.plane > 1 && p.channels >= LEAST && p.channels.is_multiple_of(WHOLE))?;
-        let able = t_.role == Role::Intermediate && floats && writers.iter().chain(readers).all(takes);
+        let able = t_.role == Role::Intermediate && takes(t_.dtype) && writers.iter().chain(readers).all(walks);
         able.then_some((t, image))
     };
     images.into_iter().filter_map(able).collect()

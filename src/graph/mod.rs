@@ -9,6 +9,7 @@ mod apart;
 mod ask;
 mod attend;
 mod begin;
+mod bytes;
 mod cached;
 mod clusters;
 pub(crate) mod collapse;
@@ -176,6 +177,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("begin_reductions", begin::begin_reductions(&mut graph));
     timed!("prune", prune::prune(&mut graph));
+    timed!("store_bytes", bytes::store_bytes(&mut graph));
     timed!("join_products", join::join_products(&mut graph));
     timed!("gate_products", gated::gate_products(&mut graph));
     timed!("read_repeated", repeat::read_repeated(&mut graph));

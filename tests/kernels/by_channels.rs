@@ -1,6 +1,6 @@
 //! Convolutions by channels, of images whose channels come last, in strict mode: channels that do and do not fill tiles, windows that reach past the
-//! image and pass over parts of it, several images, results of either order, shared depths; and what stands between them in networks, which walks
-//! images in either order.
+//! image and pass over parts of it, several images, results of either order, shared depths; of floats of 16 bits and of bytes; and what stands between them in networks,
+//! which walks images in either order.
 
 use crate::support::agree::close;
 use crate::support::build::{Builder, int, ints, text};
@@ -170,4 +170,121 @@ fn what_stands_between_convolutions_walks_images_in_either_order() {
         }
     }
     assert!(turned > 3, "{turned}");
+}
+
+/// Parameters of what is quantised.
+struct Grid {
+    scale: String,
+    zero: String,
+}
+
+/// A scale, and a zero point of the type.
+fn grid(b: &mut Builder, t: DType, scale: f32, zero: i64) -> Grid {
+    let scale = b.constant(HostTensor::from_f32(&[], &[scale]));
+    Grid { scale, zero: b.constant(HostTensor::from_ints(t, &[], &[zero])) }
+}
+
+/// Quantises and takes that back, where a model is told to with the bytes and what is made of them among its outputs.
+fn quantised(b: &mut Builder, x: &str, grid: &Grid, seen: bool) -> String {
+    let bytes = b.node("QuantizeLinear", &[x, &grid.scale, &grid.zero], &[]);
+    let y = b.node("DequantizeLinear", &[&bytes, &grid.scale, &grid.zero], &[]);
+    if seen {
+        b.output(&bytes);
+        b.output(&y);
+    }
+    y
+}
+
+/// A convolution by weights of bytes with a scale for each channel.
+fn convolved(b: &mut Builder, x: &str, shape: &[usize], attributes: &[(&'static str, Attribute)]) -> String {
+    let of = shape[1..].iter().product::<usize>() as f32;
+    let bytes: Vec<i64> = (0..shape.iter().product()).map(|_| b.below(255) as i64 - 127).collect();
+    let scales: Vec<f32> = (0..shape[0]).map(|i| (1.0 + (i % 5) as f32 / 4.0) / 73.0 / of.sqrt()).collect();
+    let w = b.constant(HostTensor::from_ints(DType::I8, shape, &bytes));
+    let scales = b.constant(HostTensor::from_f32(&[shape[0]], &scales));
+    let zeros = b.constant(HostTensor::from_ints(DType::I8, &[shape[0]], &vec![0; shape[0]]));
+    let w = b.node("DequantizeLinear", &[&w, &scales, &zeros], &[("axis", int(0))]);
+    let bias = b.weight(&[shape[0]]);
+    b.node("Conv", &[x, &w, &bias], attributes)
+}
+
+/// Quantised convolutions one behind the other, the last one's sums added to those of a shorter way, and a pool and a convolution of that.
+fn quantised_network(t: DType, image: &[usize], case: ([usize; 2], [usize; 2], [usize; 3]), seen: bool) -> Builder {
+    let ([between, last], window, more) = case;
+    let [stride, dilation, pad] = more;
+    let mut b = Builder::new(19, (image[1] + between) as u64);
+    let x: Vec<f64> = b.random(image).to_f64();
+    let x = b.input_of(HostTensor::from_f64(DType::F32, image, &x));
+    let zero = |at: i64| if t == DType::I8 { 0 } else { at };
+    let [of_x, of_y, of_z, of_sum] =
+        [(0.0079, 113), (0.013, 0), (0.017, 131), (0.021, 7)].map(|(s, z)| grid(&mut b, t, s, zero(z)));
+    let x = quantised(&mut b, &x, &of_x, seen);
+    let y = convolved(&mut b, &x, &[between, image[1], 1, 1], &[]);
+    let y = b.node("Relu", &[&y], &[]);
+    let y = quantised(&mut b, &y, &of_y, seen);
+    let attributes = [("pads", ints(&[pad; 4])), ("strides", ints(&[stride; 2])), ("dilations", ints(&[dilation; 2]))];
+    let weights = [between, between, window[0], window[1]];
+    let long = convolved(&mut b, &y, &weights, &attributes);
+    let long = quantised(&mut b, &long, &of_z, seen);
+    let long = convolved(&mut b, &long, &[last, between, 3, 3], &[("pads", ints(&[1; 4]))]);
+    let long = quantised(&mut b, &long, &of_z, seen);
+    // With nothing around the image, where that gives as many results.
+    let short = match (window, more) {
+        ([3, 3], [_, 1, 1]) => convolved(&mut b, &y, &[last, between, 1, 1], &attributes[1..2]),
+        _ => convolved(&mut b, &y, &[last, between, window[0], window[1]], &attributes),
+    };
+    let short = quantised(&mut b, &short, &of_x, seen);
+    let sum = b.node("Add", &[&long, &short], &[]);
+    let sum = quantised(&mut b, &sum, &of_sum, seen);
+    let pooled = [("kernel_shape", ints(&[2, 2])), ("strides", ints(&[1, 1])), ("pads", ints(&[1; 4]))];
+    let out = b.node("MaxPool", &[&sum], &pooled);
+    let out = quantised(&mut b, &out, &of_sum, seen);
+    b.output(&out);
+    let out = convolved(&mut b, &sum, &[last, last, 1, 1], &[]);
+    b.output(&out);
+    b
+}
+
+/// The last two outputs of a model.
+fn last_of(b: &Builder, target: Target, when: When) -> (Vec<Vec<f64>>, usize) {
+    let mut tuning = Tuning::default();
+    tuning.set_channels_last(when);
+    let options = Options { tuning: Arc::new(tuning), ..Options::default() };
+    let mut model = b.model.clone();
+    model.expand();
+    let compiled = Compiler::new(target, options).compile(&model, &Shapes::default()).unwrap();
+    let device = EmulatedDevice::new(target, true).unwrap();
+    let (outputs, _) = Session::new(Arc::new(device), &compiled).unwrap().run(&b.inputs).unwrap();
+    (outputs.iter().skip(outputs.len() - 2).map(HostTensor::to_f64).collect(), compiled.weights_len())
+}
+
+/// What is stored in bytes, and with its channels last, is what it is where all of it is there to be seen.
+#[test]
+fn channels_of_bytes_that_come_last_change_nothing() {
+    let cases: [(&[usize], [usize; 2], [usize; 2], [usize; 3]); 4] = [
+        (&[1, 24, 6, 5], [96, 40], [3, 3], [1, 1, 1]),
+        (&[2, 32, 7, 5], [40, 33], [3, 3], [2, 1, 1]),
+        (&[2, 8, 5, 4], [72, 48], [3, 2], [1, 2, 2]),
+        (&[1, 16, 5, 3], [160, 16], [1, 5], [1, 1, 2]),
+    ];
+    let mut turned = 0;
+    for (image, channels, window, more) in cases {
+        for t in [DType::U8, DType::I8] {
+            let [b, open] = [false, true].map(|seen| quantised_network(t, image, (channels, window, more), seen));
+            let (want, _) = last_of(&open, Target::parse("gfx1100").unwrap(), When::Never);
+            for target in TARGETS.iter().chain(&["gfx942"]) {
+                let what = format!("{target} {t} {image:?} {channels:?} {window:?} {more:?}");
+                if !drawn(&what) {
+                    continue;
+                }
+                let target = Target::parse(target).unwrap();
+                let (got, weights) = last_of(&b, target, When::Always);
+                assert!(want == got, "{what} by channels");
+                let (got, others) = last_of(&b, target, When::Never);
+                assert!(want == got, "{what}");
+                turned += usize::from(weights != others);
+            }
+        }
+    }
+    assert!(turned > 5, "{turned}");
 }
