@@ -283,7 +283,7 @@ impl Results<'_> {
     fn ahead(&self, groups: usize) -> usize {
         let bytes = |p: &Plan| groups * self.group * p.dtype.size();
         let own: usize = self.plans.iter().filter(|p| self.is_loaded_ahead(p)).map(bytes).sum();
-        if own > 0 { AHEAD * 4 / own } else { 0 }
+        (AHEAD * 4).checked_div(own).unwrap_or(0)
     }
 
     /// Where row `at`, which is `delta` rows behind the workitem's first one, has its elements; and loads what can be loaded `early`.
