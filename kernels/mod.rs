@@ -93,7 +93,7 @@ pub use choice::{Candidate, Considered, EQUAL_SHARES};
 use dots::Dots;
 pub use error::Reason;
 use error::Res;
-pub use linked::{Link, Work, chains, loaded_ahead, waiting_saves};
+pub use linked::{Estimate, Link, Room, Work, chains, loaded_ahead};
 pub use sized::magic;
 pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;

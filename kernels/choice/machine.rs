@@ -47,7 +47,7 @@ pub(in crate::kernels) struct Machine {
     pub dram: f64,
     pub latency: f64,
     /// Cycles until the first workgroups have their arguments, which come by a scalar load, and their first elements.
-    pub(super) begins: f64,
+    pub begins: f64,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,
     pub ends: f64,

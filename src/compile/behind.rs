@@ -1,14 +1,14 @@
 //! Launches one behind the other as levels of one ([`levels`](super::levels)): a launch costs more than what makes a level wait.
 //!
-//! Launches are gone through in order. One joins those before it where what that saves, a launch without its level's
-//! wait, which grows with the waves that count before it, is more than what all then take longer, because as many workgroups are on a compute unit at once as the kernel with
-//! the most registers and LDS lets be.
+//! A launch's levels have as many workgroups on a compute unit at once as the kernel with the most registers, LDS and waves lets be, so that some may take longer than by
+//! themselves. The order of launches is fixed: of all ways to cut it into runs that may be one launch each, that one is taken which the [estimate](Estimate) thinks
+//! quickest. Where the quickest run that ends with a launch begins is known from those that end before (dynamic programming).
 
 use super::beside::{Members, Part, described};
 use super::cache::StepCode;
 use super::kernel::KernelCode;
 use super::link::{Beside, begins, can_be_linked, counts};
-use crate::kernels;
+use crate::kernels::{Estimate, Room, Work};
 use crate::runtime::plan::{Address, Indices, Launch, Linked, Region};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -33,17 +33,6 @@ impl Built {
         &self.code.0[self.code.1]
     }
 
-    /// It can be a level of a launch.
-    fn able(&self, target: Target) -> bool {
-        !self.parts.is_empty()
-            && self.parts.iter().all(|(p, code)| p.workgroups() > 0 && can_be_linked(target, &code[p.number]))
-    }
-
-    /// Waves that all its workgroups have.
-    fn waves(&self, target: Target) -> u32 {
-        self.parts.iter().map(|(p, code)| p.beside(code, 0).waves(target)).fold(0, u32::saturating_add)
-    }
-
     /// All of it as a step.
     fn whole(&self) -> Linked {
         let Launch { step, grid, sharing, flops, .. } = self.launch.clone();
@@ -57,22 +46,103 @@ pub(super) struct Behind {
     pub codes: BTreeMap<Vec<(u32, Part)>, (String, Option<StepCode>)>,
 }
 
-impl<'a> Members<'a> {
-    /// Takes a launch's kernels, if they can be launched with the others and what they all take longer is less than what that saves.
-    fn take(&mut self, b: &'a Built, saves: f64) -> bool {
-        let (before, alone) = (self.list.len(), self.longer(0));
-        let fits = b.parts.iter().all(|(part, code)| {
-            let member = self.member(&code[part.number], *part);
-            let fits = self.fits(&member);
-            self.list.push(member);
-            fits
-        });
-        let taken = fits && self.longer(0) - alone - self.longer(before) < saves;
-        if !taken {
-            self.list.truncate(before);
-        }
-        taken
+/// What of steps' kernels a launch runs.
+type Parts = [(Part, StepCode)];
+
+/// A launch of these parts can be a level of one.
+fn able(target: Target, parts: &Parts) -> bool {
+    let one = |(p, code): &(Part, StepCode)| p.workgroups() > 0 && can_be_linked(target, &code[p.number]);
+    !parts.is_empty() && parts.iter().all(one)
+}
+
+/// Launches that may become levels of one, as far as they go.
+struct Run<'a> {
+    members: Members<'a>,
+    /// What they do, and where each level begins among them.
+    works: Vec<Work>,
+    levels: Vec<usize>,
+    /// What its workgroups have, and the cycles that it takes with that, but for a launch.
+    room: Room,
+    cycles: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(target: Target) -> Run<'a> {
+        let members = Members::new(target, 1);
+        Run { room: members.room(), members, works: Vec::new(), levels: Vec::new(), cycles: 0 }
     }
+
+    /// Takes another launch, if it can be a level behind the others.
+    fn take(&mut self, target: Target, estimate: &Estimate, next: &'a Parts) -> bool {
+        if self.levels.len() == MOST_LEVELS {
+            return false;
+        }
+        let first = self.works.len();
+        for (part, code) in next {
+            let member = self.members.member(&code[part.number], *part);
+            if first > 0 && !self.members.fits(&member) {
+                return false;
+            }
+            self.works.push(member.work(target));
+            self.members.push(member);
+        }
+        self.levels.push(first);
+        let room = self.members.room();
+        // Those before take as long as they did where they have as much.
+        let known = if room == self.room { self.levels.len() - 1 } else { 0 };
+        self.room = room;
+        let more: u64 = (known..self.levels.len()).map(|level| self.of_level(estimate, level)).sum();
+        self.cycles = if known > 0 { self.cycles } else { 0 } + more;
+        true
+    }
+
+    fn level(&self, level: usize) -> &[Work] {
+        let end = self.levels.get(level + 1).copied().unwrap_or(self.works.len());
+        &self.works[self.levels[level]..end]
+    }
+
+    /// Cycles of a level, with what it waits.
+    fn of_level(&self, estimate: &Estimate, level: usize) -> u64 {
+        let waits = |before: usize| estimate.waits(self.level(before), self.room, before > 0);
+        let waits = level.checked_sub(1).map_or(0.0, waits);
+        (estimate.cycles(self.level(level), self.room, level > 0) + waits) as u64
+    }
+
+    /// Cycles of the launch.
+    fn launched(&self, estimate: &Estimate) -> u64 {
+        let finds_out = if self.levels.len() > 1 { estimate.finds_out(self.members.told()) } else { 0.0 };
+        self.cycles + (estimate.launch() + finds_out) as u64
+    }
+}
+
+/// The launches, cut into runs that become one each: the quickest ones, or, `always`, as few as can be.
+fn runs(target: Target, launches: &[&Parts], always: bool) -> Vec<Vec<usize>> {
+    let estimate = Estimate::of(target);
+    let able: Vec<bool> = launches.iter().map(|parts| able(target, parts)).collect();
+    // The cycles of all launches before each, and where the last run of these begins.
+    let mut best: Vec<(u64, usize)> = vec![(u64::MAX, 0); launches.len() + 1];
+    best[0].0 = 0;
+    for first in 0..launches.len() {
+        let mut run = Run::new(target);
+        for (n, next) in launches.iter().enumerate().skip(first) {
+            let may = n == first || able[first] && able[n];
+            if !may || !run.take(target, &estimate, next) {
+                break;
+            }
+            let cycles = best[first].0 + if always { 1 } else { run.launched(&estimate) };
+            if cycles < best[n + 1].0 {
+                best[n + 1] = (cycles, first);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    let mut end = launches.len();
+    while end > 0 {
+        out.push((best[end].1..end).collect());
+        end = best[end].1;
+    }
+    out.reverse();
+    out
 }
 
 impl Behind {
@@ -85,24 +155,8 @@ impl Behind {
         always: bool,
         link: impl Fn(&[(u32, Part)], &[Beside]) -> Option<StepCode>,
     ) -> Vec<Built> {
-        let mut runs: Vec<Vec<usize>> = Vec::new();
-        let mut members = Members::new(target, 1);
-        for (n, next) in launches.iter().enumerate() {
-            let before = n.checked_sub(1).map(|n| &launches[n]);
-            let saves =
-                |b: &Built| if always { f64::INFINITY } else { kernels::waiting_saves(target, b.waves(target)) };
-            let saves = before.filter(|b| next.able(target) && b.able(target)).map_or(0.0, saves);
-            let follows = saves > 0.0 && runs.last().is_some_and(|r| r.len() < MOST_LEVELS);
-            let fits = follows && members.take(next, saves);
-            if !fits {
-                runs.push(Vec::new());
-                members = Members::new(target, 1);
-                members.list.extend(
-                    next.parts.iter().map(|(part, code)| members.member(&code[part.number], *part)).collect::<Vec<_>>(),
-                );
-            }
-            runs.last_mut().into_iter().for_each(|r| r.push(n));
-        }
+        let parts: Vec<&Parts> = launches.iter().map(|b| &b.parts[..]).collect();
+        let mut runs = runs(target, &parts, always);
         let mut out: Vec<Built> = Vec::new();
         // The launch that each one has become.
         let mut now: Vec<u32> = Vec::new();
@@ -190,5 +244,67 @@ impl Behind {
         };
         let steps = all.iter().flat_map(|b| b.steps.iter().copied()).collect();
         Some(Built { launch, code: (code, 0), parts: Vec::new(), steps })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cache::tests::code;
+    use super::*;
+    use std::sync::Arc;
+
+    /// A launch of so many workgroups of a kernel of this many workitems and registers.
+    fn launch(workgroups: u32, workgroup_size: u32, vgprs: u32) -> Vec<(Part, StepCode)> {
+        let code = KernelCode { workgroup_size, vgprs, ..code(0)[0].clone() };
+        let group = (workgroup_size + vgprs) as usize;
+        vec![(Part { group, number: 0, grid: [workgroups, 1, 1], told: false, sets: 1 }, Arc::new(vec![code]))]
+    }
+
+    fn ends(target: Target, launches: &[Vec<(Part, StepCode)>], always: bool) -> Vec<usize> {
+        let parts: Vec<&Parts> = launches.iter().map(|l| &l[..]).collect();
+        runs(target, &parts, always).iter().map(|r| r[r.len() - 1] + 1).collect()
+    }
+
+    #[test]
+    fn levels_are_as_many_as_there_may_be_where_nothing_is_lost() {
+        let light: Vec<_> = (0..MOST_LEVELS + 6).map(|_| launch(100, 64, 32)).collect();
+        assert_eq!(ends(Target::GFX942, &light[..9], false), [9]);
+        assert_eq!(ends(Target::GFX942, &light, false).len(), 2);
+        // What takes all registers would let few of the others run at once.
+        let wide = || launch(100_000, 64, 32);
+        let list = [wide(), launch(1, 64, 512), wide(), wide()];
+        assert_eq!(ends(Target::GFX942, &list, false), [1, 2, 3, 4]);
+        assert_eq!(ends(Target::GFX942, &list, true), [4]);
+        // A launch that cannot be a level has one of its own.
+        let list = [light[0].clone(), Vec::new(), light[0].clone(), light[0].clone()];
+        assert_eq!(ends(Target::GFX942, &list, true), [1, 2, 4]);
+    }
+
+    #[test]
+    fn no_way_to_cut_launches_is_quicker() {
+        let mut seed = 1u32;
+        let mut random = |from: &[u32]| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            from[(seed >> 16) as usize % from.len()]
+        };
+        for target in [Target::GFX906, Target::GFX942, Target::GFX1100] {
+            let estimate = Estimate::of(target);
+            let all: Vec<_> = (0..8)
+                .map(|_| launch(random(&[1, 300, 3000]), random(&[64, 256, 1024]), random(&[16, 32, 64])))
+                .collect();
+            // Of some launches, cut behind those whose bits are set.
+            let cycles = |cuts: u32| {
+                let (mut sum, mut run) = (0, Run::new(target));
+                for (n, next) in all.iter().enumerate() {
+                    assert!(run.take(target, &estimate, next));
+                    if cuts >> n & 1 > 0 || n + 1 == all.len() {
+                        sum += std::mem::replace(&mut run, Run::new(target)).launched(&estimate);
+                    }
+                }
+                sum
+            };
+            let found = ends(target, &all, false).iter().map(|end| 1 << (end - 1)).sum();
+            assert_eq!(cycles(found), (0..1 << 7).map(cycles).min().unwrap());
+        }
     }
 }

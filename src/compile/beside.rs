@@ -17,7 +17,7 @@ use super::link::{Beside, MOST_BYTES, MOST_CODE, PROLOGUE, begins_len, can_be_li
 use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
 use crate::graph::plan::Lives;
 use crate::graph::view::View;
-use crate::kernels;
+use crate::kernels::{self, Room, Work};
 use barewave_isa::{Resources, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
@@ -184,7 +184,7 @@ pub(super) fn find_beside<'a>(
         let mut steps = vec![first];
         if let Some((own, part)) = kernel(first) {
             let mut members = Members::new(target, 0);
-            members.list.push(members.member(own, part));
+            members.push(members.member(own, part));
             let mut window = Window::default();
             window.add(&graph.steps[first]);
             let mut passed = 0;
@@ -198,7 +198,7 @@ pub(super) fn find_beside<'a>(
                 window.add(step);
                 match member.filter(|_| lives.begin_earlier(next, first, limit)) {
                     Some(member) => {
-                        members.list.push(member);
+                        members.push(member);
                         steps.push(next);
                         done[next] = true;
                     }
@@ -221,12 +221,36 @@ pub(super) fn find_beside<'a>(
 }
 
 /// A kernel that may be launched together with others.
+#[derive(Clone, Copy)]
 pub(super) struct Member<'a> {
     code: &'a KernelCode,
     part: Part,
     workgroups: u64,
-    /// Those that a compute unit has at once.
+    resources: Resources,
+    /// Workgroups that a compute unit has at once.
     at_once: u64,
+}
+
+impl Member<'_> {
+    /// What it does.
+    pub fn work(&self, target: Target) -> Work {
+        let waves = self.code.workgroup_size / target.info().wave_size;
+        Work { workgroups: self.workgroups, waves, executed: self.code.executed }
+    }
+}
+
+/// What kernels have together that are launched together.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    /// Bytes of the kernels' own arguments, and for how many steps these are.
+    bytes: usize,
+    sets: usize,
+    told: bool,
+    /// Bytes of code.
+    code: usize,
+    workgroups: u64,
+    /// What satisfies each.
+    most: Option<Resources>,
 }
 
 /// Kernels that are launched together.
@@ -234,82 +258,96 @@ pub(super) struct Members<'a> {
     target: Target,
     /// Arguments that each has more.
     more: usize,
-    pub list: Vec<Member<'a>>,
+    list: Vec<Member<'a>>,
+    sums: Sums,
 }
 
 impl<'a> Members<'a> {
     pub fn new(target: Target, more: usize) -> Members<'a> {
-        Members { target, more, list: Vec::new() }
+        Members { target, more, list: Vec::new(), sums: Sums::default() }
     }
 
     /// The kernel of a part.
     pub fn member(&self, code: &'a KernelCode, part: Part) -> Member<'a> {
-        let at_once = u64::from(self.target.occupancy(&code.resources(self.target)).workgroups);
+        let resources = code.resources(self.target);
+        let at_once = u64::from(self.target.occupancy(&resources).workgroups);
         let of_set: u64 = part.grid.iter().map(|g| u64::from(*g)).product();
-        Member { code, part, workgroups: of_set * u64::from(part.sets), at_once }
+        Member { code, part, workgroups: of_set * u64::from(part.sets), resources, at_once }
     }
 
-    /// Workgroups that a compute unit has at once of some that are launched together: none where what all of them ask for is more than it has.
-    fn together<'m>(&self, list: impl Iterator<Item = &'m Member<'a>>) -> u64
-    where
-        'a: 'm,
-    {
-        let resources = most_of(list.map(|m| m.code.resources(self.target)));
-        resources.map_or(0, |r| u64::from(self.target.occupancy(&r).workgroups))
+    /// Puts another one with them.
+    pub fn push(&mut self, next: Member<'a>) {
+        self.sums = self.with(&next);
+        self.list.push(next);
+    }
+
+    /// What they have with another one.
+    fn with(&self, next: &Member) -> Sums {
+        let (sums, part) = (self.sums, next.part);
+        let same = |m: &Member| (m.part.group, m.part.number) == (part.group, part.number);
+        let known = self.list.iter().any(same);
+        let most = sums.most.map_or(next.resources, |m| most_of(m, next.resources));
+        Sums {
+            bytes: sums.bytes + next.code.kernarg_bytes as usize * part.sets as usize,
+            sets: sums.sets + part.sets as usize,
+            told: sums.told || part.told,
+            code: sums.code + PROLOGUE + if known { 0 } else { next.code.code.len() },
+            workgroups: sums.workgroups + next.workgroups,
+            most: Some(most),
+        }
+    }
+
+    /// A launch of them is told its workgroups.
+    pub fn told(&self) -> bool {
+        self.sums.told
+    }
+
+    /// What workgroups have of a compute unit: none where what all of them ask for is more than it has.
+    fn room_of(&self, sums: Sums) -> Room {
+        let of = |r: Resources| Room {
+            workgroups: u64::from(self.target.occupancy(&r).workgroups),
+            waves: r.workgroup_size / self.target.info().wave_size,
+        };
+        sums.most.map_or(Room { workgroups: 0, waves: 0 }, of)
+    }
+
+    /// What workgroups of a launch of them have.
+    pub fn room(&self) -> Room {
+        self.room_of(self.sums)
     }
 
     /// One more can be launched with them.
     pub fn fits(&self, next: &Member) -> bool {
-        let all = || self.list.iter().chain([next]);
-        let told = all().any(|m| m.part.told);
-        let more = if told && self.more > 0 { self.more + 1 } else { self.more };
-        let table = if told { 8 * begins_len(self.list.len() + 1) } else { 0 };
-        let bytes: usize = all().map(|m| (m.code.kernarg_bytes as usize + 8 * more) * m.part.sets as usize).sum();
-        let bytes = bytes + table;
-        let first = |(n, m): (usize, &Member)| {
-            let same = |k: &Member| (k.part.group, k.part.number) == (m.part.group, m.part.number);
-            let known = self.list[..n.min(self.list.len())].iter().any(same);
-            PROLOGUE + if known { 0 } else { m.code.code.len() }
-        };
-        let code: usize = all().enumerate().map(first).sum();
-        let total: u64 = all().map(|m| m.workgroups).sum();
-        bytes <= MOST_BYTES && code <= MOST_CODE && total < 1 << 31 && self.together(all()) > 0
-    }
-
-    /// Cycles that those from number `first` on, which are launched together, take longer than with as many workgroups at once on a compute unit as each could have, about.
-    pub fn longer(&self, first: usize) -> f64 {
-        let list = &self.list[first..];
-        let together = self.together(list.iter());
-        let longer = |m: &Member| {
-            let waves = m.code.workgroup_size.div_ceil(self.target.info().wave_size);
-            let work = kernels::Work { workgroups: m.workgroups, waves, executed: m.code.executed };
-            work.cycles(self.target, together) - work.cycles(self.target, m.at_once)
-        };
-        list.iter().filter(|m| m.at_once > together).map(longer).sum()
+        let sums = self.with(next);
+        let more = if sums.told && self.more > 0 { self.more + 1 } else { self.more };
+        let table = if sums.told { 8 * begins_len(self.list.len() + 1) } else { 0 };
+        let bytes = sums.bytes + 8 * more * sums.sets + table;
+        let few = bytes <= MOST_BYTES && sums.code <= MOST_CODE && sums.workgroups < 1 << 31;
+        few && self.room_of(sums).workgroups > 0
     }
 
     /// One more is worth it: a launch is saved, and all have as many workgroups at once as before, or as they have.
     pub fn pays(&self, next: &Member) -> bool {
-        let all = || self.list.iter().chain([next]);
-        let together = self.together(all());
+        let sums = self.with(next);
+        let together = self.room_of(sums).workgroups;
         let device = together * self.target.info().cus as u64;
-        let total: u64 = all().map(|m| m.workgroups).sum();
+        let mut all = self.list.iter().chain([next]);
         self.fits(next)
-            && total <= MOST_ROUNDS * device
-            && all().all(|m| m.at_once <= together || m.workgroups <= device)
+            && sums.workgroups <= MOST_ROUNDS * device
+            && all.all(|m| m.at_once <= together || m.workgroups <= device)
     }
 }
 
-/// What satisfies each of some kernels.
-fn most_of(all: impl Iterator<Item = Resources>) -> Option<Resources> {
-    all.reduce(|a, b| Resources {
+/// What satisfies both of two kernels.
+fn most_of(a: Resources, b: Resources) -> Resources {
+    Resources {
         workgroup_size: a.workgroup_size.max(b.workgroup_size),
         vgprs: a.vgprs.max(b.vgprs),
         agprs: a.agprs.max(b.agprs),
         sgprs: a.sgprs.max(b.sgprs),
         lds_bytes: a.lds_bytes.max(b.lds_bytes),
         ..a
-    })
+    }
 }
 
 /// Steps that others are compared with: what they read, and what they write.
@@ -380,27 +418,25 @@ mod tests {
 
     const PART: Part = Part { group: 0, number: 0, grid: [1 << 16, 1, 1], told: false, sets: 1 };
 
-    fn members(codes: &[KernelCode]) -> Members<'_> {
-        let mut members = Members::new(Target::GFX90A, 1);
-        members.list = codes.iter().map(|c| members.member(c, PART)).collect();
-        members
-    }
-
     #[test]
     fn kernels_are_one_launch_only_where_there_is_room_for_all() {
         let of = |workgroup_size, vgprs| KernelCode { workgroup_size, vgprs, ..code(0)[0].clone() };
         // Sixteen waves of 64 registers, and a wave of 512, but not sixteen of 512.
         let (wide, deep) = (of(1024, 64), of(64, 512));
         for (before, next, fits) in [(&wide, &wide, true), (&deep, &deep, true), (&wide, &deep, false)] {
-            let before = [before.clone()];
-            let members = members(&before);
-            assert!(members.list[0].at_once > 0);
+            let mut members = Members::new(Target::GFX90A, 1);
+            members.push(members.member(before, PART));
+            assert!(members.room().workgroups > 0);
             assert_eq!(members.fits(&members.member(next, PART)), fits);
         }
-        // With as many at once they take no longer.
+        // As many at once as the one with most registers lets be.
         let small = of(64, 64);
-        assert_eq!(members(&[small.clone(), small.clone()]).longer(0), 0.0);
-        assert!(members(&[small, deep]).longer(0) > 0.0);
+        let mut members = Members::new(Target::GFX90A, 1);
+        let rooms = [&small, &deep].map(|k| {
+            members.push(members.member(k, PART));
+            members.room().workgroups
+        });
+        assert!(rooms[0] > rooms[1] && rooms[1] > 0);
     }
 
     #[test]

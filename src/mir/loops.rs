@@ -10,7 +10,8 @@
 //! stage may read at the beginning of the next one, in the same register. A body without stages (all 0) is a plain loop.
 
 use super::liveness::{Liveness, for_each_def};
-use super::{BlockId, Function, Opnd, VReg};
+use super::{Block, BlockId, Function, MInst, Opnd, VReg};
+use barewave_isa::Pipe;
 
 /// How a loop is overlapped with itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,6 +27,9 @@ pub enum Pipeline {
 
 /// What is taken for the rounds of a loop whose number is not known.
 const UNKNOWN_TRIPS: f64 = 8.0;
+
+/// Cycles of a wave for an instruction, about.
+const PACE: f64 = 5.0;
 
 /// A counted loop.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,14 +57,17 @@ pub struct Loop {
 
 impl super::Function {
     /// Instructions that a wave executes, about, as long as loops are nodes: one that goes every way, and the rounds of loops that only a run tells are
-    /// taken for a few.
+    /// taken for a few. A matrix instruction stands for as many as take its time.
     pub fn executed(&self) -> u32 {
         let mut rounds = vec![1.0; self.blocks.len()];
         for l in &self.loops {
             let trips = l.trips().map_or(UNKNOWN_TRIPS, f64::from);
             rounds[l.header.0 as usize..=l.latch.0 as usize].iter_mut().for_each(|r| *r *= trips);
         }
-        self.blocks.iter().zip(rounds).map(|(b, r)| b.insts.len() as f64 * r).sum::<f64>() as u32
+        let matrix = |i: &MInst| i.info(self.target).filter(|o| o.pipe == Pipe::Matrix);
+        let more = |i: &MInst| matrix(i).map_or(0.0, |o| (f64::from(o.busy) / PACE - 1.0).max(0.0));
+        let weight = |b: &Block| b.insts.len() as f64 + b.insts.iter().map(more).sum::<f64>();
+        self.blocks.iter().zip(rounds).map(|(b, r)| weight(b) * r).sum::<f64>() as u32
     }
 }
 

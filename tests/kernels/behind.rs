@@ -254,7 +254,7 @@ fn launches_join_never_where_waits_are_worth_it_or_always() {
         let mut tuning = Tuning::default();
         tuning.set_levels(when);
         let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
-        Compiler::new(Target::GFX906, options).compile_graph(&fused).unwrap().plan().launches.len()
+        Compiler::new(Target::GFX1100, options).compile_graph(&fused).unwrap().plan().launches.len()
     };
     let [never, faster, always] = [When::Never, When::Faster, When::Always].map(launches);
     assert!(

@@ -97,7 +97,9 @@ fn instructions_are_about_those_that_are_executed() {
             b.output(&y);
             let said = ratio(&b, Target::parse(target).unwrap());
             // The waves of a row's products share results: one of them adds up, as all are said to.
-            let most = if what == "row" { 2.6 } else { 1.35 };
+            // A matrix instruction is said to be as many as take its time.
+            let by_matrix = target == "gfx942" && ["3x3", "3x3 by two", "1x1", "product"].contains(&what);
+            let most = if what == "row" || by_matrix { 2.6 } else { 1.35 };
             assert!((0.7..most).contains(&said), "{what} on {target}: {said:.2} of what is executed");
         }
     }
