@@ -266,22 +266,13 @@ fn worth_it(
     for (old, new) in graph.steps.iter().zip(&next.steps) {
         let Some(t) = touched(new).first().copied() else { continue };
         let of = |graph: &FusedGraph, step: &Step| match step.kind {
-            StepKind::Conv(_) => {
-                let way = way(graph, step)?;
-                let turns = !way.by_channels && touched(step).contains(&step.output.tensor);
-                Some(way.clocks + if turns { turning(graph.tensor(step.output.tensor).bytes()) } else { 0.0 })
-            }
+            StepKind::Conv(_) => Some(way(graph, step)?.clocks),
             StepKind::MatMul | StepKind::Reduce(_) => Some(way(graph, step).map_or(0.0, |way| way.clocks)),
             StepKind::Pointwise | StepKind::Normalize(_) => Some(turning(across(graph, step))),
             _ => Some(0.0),
         };
         let sums = clocks.entry(first(&together, t)).or_default();
-        // The old step's tensors lie as they did.
-        let before = match old.kind {
-            StepKind::Conv(_) => way(graph, old)?.clocks,
-            _ => of(graph, old)?,
-        };
-        sums[0] += before;
+        sums[0] += of(graph, old)?;
         sums[1] += of(next, new)?;
     }
     let worth = |t: &TensorId| clocks.get(&first(&together, *t)).is_some_and(|c| worth(c[0], c[1]));
