@@ -70,11 +70,6 @@ fn eval_nodes(
         }
         _ => None,
     };
-    // Nobody sees of it but which whole number is nearest.
-    let is_rounded = |i: usize| {
-        let by = expr.nodes().iter().filter(|n| operands(n.op).any(|v| v.index() == i));
-        uses[i] > 0 && by.into_iter().all(|n| matches!(n.op, Op::Unary(Unary::Round, _)))
-    };
     for (i, node) in expr.nodes().iter().enumerate() {
         let at = |v: Val| (done[v.index()], expr.type_of(v));
         let is_stored = to_store.is_some() && i + 1 == expr.nodes().len();
@@ -115,17 +110,6 @@ fn eval_nodes(
             Op::Binary(Binary::Div, x, y) if node.dtype == DType::BF16 && bounds[y.index()].are_invertible() => {
                 let r = b.op(Gen::Rcp.of(Type::F32), &[done[y.index()].word()]);
                 Value::Word(b.op(Gen::Mul.of(Type::F32), &[done[x.index()].word(), r.into()]).into())
-            }
-            // The product with the reciprocal in two parts is the nearest quotient unless that lies within 2^-22 of a place from the middle between two.
-            Op::Binary(Binary::Div, x, y) if node.dtype == DType::F32 && is_rounded(i) => {
-                let known = match (done[x.index()], expr.nodes()[y.index()].op) {
-                    (x @ Value::Word(_), Op::Const(c)) => Some((x.reg(b), c.as_f64() as f32)),
-                    _ => None,
-                };
-                match known.and_then(|(x, c)| halves::quotient(b, x, c)) {
-                    Some(q) => Value::Word(q.into()),
-                    None => operation(b, node, at)?,
-                }
             }
             Op::Binary(Binary::Div, x, y) if node.dtype.is_half() && is_shared(y) => {
                 let [x, y] = [x, y].map(|v| done[v.index()].reg(b));

@@ -16,13 +16,16 @@ use std::sync::Arc;
 
 const TARGETS: [&str; 6] = ["gfx906", "gfx90a", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
 
+/// Random elements, multiplied by something.
+fn random(b: &mut Builder, t: DType, shape: &[usize], by: f64) -> HostTensor {
+    let x: Vec<f64> = b.random(shape).to_f64().iter().map(|x| x * by).collect();
+    HostTensor::from_f64(t, shape, &x)
+}
+
 /// Two convolutions one behind the other, with a sum of both, of an image with so many channels: what is between them may have its channels last.
 fn network(t: DType, image: &[usize], [between, last]: [usize; 2], window: [usize; 2], more: [usize; 3]) -> Builder {
     let mut b = Builder::new(22, (image[1] + between) as u64);
-    let random = |b: &mut Builder, shape: &[usize], by: f64| {
-        let x: Vec<f64> = b.random(shape).to_f64().iter().map(|x| x * by).collect();
-        HostTensor::from_f64(t, shape, &x)
-    };
+    let random = |b: &mut Builder, shape: &[usize], by: f64| random(b, t, shape, by);
     let [stride, dilation, pad] = more;
     let (x, by) = (random(&mut b, image, 1.0), 1.0 / (image[1] as f64).sqrt());
     let (w, bias) = (random(&mut b, &[between, image[1], 1, 1], by), random(&mut b, &[between], 1.0));
@@ -48,14 +51,26 @@ fn network(t: DType, image: &[usize], [between, last]: [usize; 2], window: [usiz
     b
 }
 
-fn run(b: &Builder, target: Target, when: When) -> (Vec<f64>, usize) {
+/// All outputs, and how many bytes the weights take.
+fn run(b: &Builder, target: Target, when: When) -> (Vec<Vec<f64>>, usize) {
     let mut tuning = Tuning::default();
     tuning.set_channels_last(when);
     let options = Options { tuning: Arc::new(tuning), ..Options::default() };
-    let compiled = Compiler::new(target, options).compile(&b.model, &Shapes::default()).unwrap();
+    let mut model = b.model.clone();
+    model.expand();
+    let compiled = Compiler::new(target, options).compile(&model, &Shapes::default()).unwrap();
     let device = EmulatedDevice::new(target, true).unwrap();
     let (outputs, _) = Session::new(Arc::new(device), &compiled).unwrap().run(&b.inputs).unwrap();
-    (outputs.iter().flat_map(HostTensor::to_f64).collect(), compiled.weights_len())
+    (outputs.iter().map(HostTensor::to_f64).collect(), compiled.weights_len())
+}
+
+/// Runs a network of floats with channels last and first, and compares; true where something was turned.
+fn agrees(b: &Builder, target: &str, most: f64, what: &str) -> bool {
+    let target = Target::parse(target).unwrap();
+    let (got, weights) = run(b, target, When::Always);
+    let (want, others) = run(b, target, When::Never);
+    close(&got.concat(), &want.concat(), most, what);
+    weights != others
 }
 
 #[test]
@@ -79,11 +94,7 @@ fn channels_that_come_last_change_nothing() {
                     continue;
                 }
                 let b = network(t, image, channels, window, more);
-                let target = Target::parse(target).unwrap();
-                let (got, weights) = run(&b, target, When::Always);
-                let (want, others) = run(&b, target, When::Never);
-                close(&got, &want, most, &what);
-                turned += usize::from(weights != others);
+                turned += usize::from(agrees(&b, target, most, &what));
             }
         }
     }
@@ -95,10 +106,7 @@ fn channels_that_come_last_change_nothing() {
 fn block(t: DType, images: usize, channels: usize, [h, w]: [usize; 2]) -> Builder {
     let mut b = Builder::new(22, (images * channels + h) as u64);
     let groups = 8;
-    let random = |b: &mut Builder, shape: &[usize], by: f64| {
-        let x: Vec<f64> = b.random(shape).to_f64().iter().map(|x| x * by).collect();
-        HostTensor::from_f64(t, shape, &x)
-    };
+    let random = |b: &mut Builder, shape: &[usize], by: f64| random(b, t, shape, by);
     let conv = |b: &mut Builder, x: &str, [from, to, window]: [usize; 3]| {
         let weights = random(b, &[to, from, window, window], 1.0 / ((from * window * window) as f64).sqrt());
         let (weights, bias) = (b.constant(weights), random(b, &[to], 1.0));
@@ -162,11 +170,7 @@ fn what_stands_between_convolutions_walks_images_in_either_order() {
                 continue;
             }
             let b = block(DType::F16, images, channels, image);
-            let target = Target::parse(target).unwrap();
-            let (got, weights) = run(&b, target, When::Always);
-            let (want, others) = run(&b, target, When::Never);
-            close(&got, &want, 1e-2, &what);
-            turned += usize::from(weights != others);
+            turned += usize::from(agrees(&b, target, 1e-2, &what));
         }
     }
     assert!(turned > 3, "{turned}");
@@ -247,15 +251,8 @@ fn quantised_network(t: DType, image: &[usize], case: ([usize; 2], [usize; 2], [
 
 /// The last two outputs of a model.
 fn last_of(b: &Builder, target: Target, when: When) -> (Vec<Vec<f64>>, usize) {
-    let mut tuning = Tuning::default();
-    tuning.set_channels_last(when);
-    let options = Options { tuning: Arc::new(tuning), ..Options::default() };
-    let mut model = b.model.clone();
-    model.expand();
-    let compiled = Compiler::new(target, options).compile(&model, &Shapes::default()).unwrap();
-    let device = EmulatedDevice::new(target, true).unwrap();
-    let (outputs, _) = Session::new(Arc::new(device), &compiled).unwrap().run(&b.inputs).unwrap();
-    (outputs.iter().skip(outputs.len() - 2).map(HostTensor::to_f64).collect(), compiled.weights_len())
+    let (outputs, weights) = run(b, target, when);
+    (outputs[outputs.len() - 2..].to_vec(), weights)
 }
 
 /// What is stored in bytes, and with its channels last, is what it is where all of it is there to be seen.
