@@ -116,10 +116,15 @@ fn eval_nodes(
                 Value::Word(halves::shared_quotient(b, node.dtype, x, y).into())
             }
             // What is rounded to a byte needs no more than to fall on the right side of the middles between whole numbers.
-            Op::Binary(Binary::Div, x, y) if of_byte(expr, &uses, i, y).is_some() => {
-                let (c, numbers) = of_byte(expr, &uses, i, y).unwrap_or((1.0, 0..=0));
-                let of = done[x.index()].reg(b);
-                let short = if halves::is_exact_at_middles(c, numbers) { halves::quotient(b, of, c) } else { None };
+            Op::Binary(Binary::Div, x, y) if node.dtype == DType::F32 => {
+                let exact = |of: &(f32, RangeInclusive<i32>)| halves::is_exact_at_middles(of.0, of.1.clone());
+                let short = match of_byte(expr, &uses, i, y).filter(exact) {
+                    Some((c, _)) => {
+                        let x = done[x.index()].reg(b);
+                        halves::quotient(b, x, c)
+                    }
+                    None => None,
+                };
                 match short {
                     Some(q) => Value::Word(q.into()),
                     None => operation(b, node, at)?,

@@ -8,8 +8,11 @@
 //! The copy maps element `i` of the source, with coordinates `c` in the copy's dimensions, to an address that is linear in
 //! `c`. An access to the source is redirected by writing its offset and each of its strides in the mixed radix of those
 //! dimensions. That is exact if no digit ever overflows over the whole access, which is checked; otherwise the copy stays.
+//!
+//! Of a copy of what nobody of the graph writes again it is the readers that are redirected, to what it copies ([`read_through`]).
 
-use super::fused::{Access, FusedGraph, Role, StepKind, TensorId};
+use super::fused::{Access, FusedGraph, Role, Step, StepKind, TensorId};
+use super::uses::Uses;
 use super::view::{View, dense_strides};
 
 /// Removes the copies that are not needed.
@@ -54,6 +57,45 @@ pub(crate) fn forward_writes(graph: &mut FusedGraph) {
     }
     let mut gone = removed.iter();
     graph.steps.retain(|_| !gone.next().expect("one flag per step"));
+}
+
+/// Lets readers of a tensor that is a copy of another read that.
+pub(super) fn read_through(graph: &mut FusedGraph) {
+    let uses = Uses::of(graph);
+    let mut gone = vec![false; graph.steps.len()];
+    for i in 0..graph.steps.len() {
+        let step = &graph.steps[i];
+        let [input] = step.inputs.as_slice() else { continue };
+        let (from, to) = (input.tensor, step.output.tensor);
+        let whole = |a: &Access| {
+            a.is_plain() && a.view.offset == 0 && a.view.is_dense() && a.view.len() == graph.tensor(a.tensor).len()
+        };
+        let copy = step.kind == StepKind::Pointwise && step.expr.is_copy() && whole(input) && whole(&step.output);
+        let own = graph.tensor(to).role == Role::Intermediate && uses.writers[to.index()] == [i];
+        // Another has to be there still, and unchanged, when they read it.
+        let lasting = !matches!(graph.tensor(from).role, Role::Intermediate);
+        if !(copy && own && lasting) || uses.writers[from.index()].len() > 1 {
+            continue;
+        }
+        let reading = |r: &usize| {
+            let mut reader = graph.steps[*r].clone();
+            for a in reader.inputs.iter_mut() {
+                if a.tensor == to {
+                    a.tensor = from;
+                }
+                a.indirect.iter_mut().filter(|x| x.index == to).for_each(|x| x.index = from);
+            }
+            (*r, reader)
+        };
+        let readers: Vec<(usize, Step)> = uses.readers[to.index()].iter().map(reading).collect();
+        if readers.iter().any(|(_, s)| graph.step_promises(s).is_err()) {
+            continue;
+        }
+        readers.into_iter().for_each(|(r, s)| graph.steps[r] = s);
+        gone[i] = true;
+    }
+    let mut gone = gone.into_iter();
+    graph.steps.retain(|_| !gone.next().unwrap_or(false));
 }
 
 /// All of an intermediate tensor is copied, perhaps transposed without tearing its rows.
@@ -122,7 +164,7 @@ fn joined(v: &View, part: &View) -> Option<(usize, View)> {
 
 /// Step `s` with every access to `from` redirected to `to`, or `None` when that is impossible or breaks a promise to the
 /// kernels.
-fn redirected(graph: &FusedGraph, s: usize, from: TensorId, to: TensorId, target: &View) -> Option<super::fused::Step> {
+fn redirected(graph: &FusedGraph, s: usize, from: TensorId, to: TensorId, target: &View) -> Option<Step> {
     let mut step = graph.steps[s].clone();
     for a in step.inputs.iter_mut().chain([&mut step.output]) {
         if a.indirect.iter().any(|i| i.index == from) {

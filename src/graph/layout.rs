@@ -7,7 +7,7 @@
 //! Copies that turned images before turn nothing then, and go.
 
 use super::collapse::collapse_views;
-use super::forward::{forward_writes, redirect_access};
+use super::forward::{forward_writes, read_through, redirect_access};
 use super::fused::{Access, FusedGraph, Role, Step, StepKind, TensorId};
 use super::lazy::split_access;
 use super::uses::Uses;
@@ -95,9 +95,9 @@ fn reached(graph: &FusedGraph, uses: &Uses, takes: impl Fn(DType) -> bool) -> Im
     }
     let able = |(t, planes): (TensorId, Option<Planes>)| {
         let (writers, readers) = (&uses.writers[t.index()], &uses.readers[t.index()]);
-        let t_ = graph.tensor(t);
+        let tensor = graph.tensor(t);
         let image = planes.filter(|p| p.plane > 1 && p.channels >= LEAST && p.channels.is_multiple_of(WHOLE))?;
-        let able = t_.role == Role::Intermediate && takes(t_.dtype) && writers.iter().chain(readers).all(walks);
+        let able = tensor.role == Role::Intermediate && takes(tensor.dtype) && writers.iter().chain(readers).all(walks);
         able.then_some((t, image))
     };
     images.into_iter().filter_map(able).collect()
@@ -289,43 +289,4 @@ fn across(graph: &FusedGraph, step: &Step) -> usize {
         a.view.len().min(t.len()) * t.dtype.size()
     };
     step.inputs.iter().filter(alike).map(bytes).sum()
-}
-
-/// Lets readers of a tensor that is a copy of another read that.
-fn read_through(graph: &mut FusedGraph) {
-    let uses = Uses::of(graph);
-    let mut gone = vec![false; graph.steps.len()];
-    for i in 0..graph.steps.len() {
-        let step = &graph.steps[i];
-        let [input] = step.inputs.as_slice() else { continue };
-        let (from, to) = (input.tensor, step.output.tensor);
-        let whole = |a: &Access| {
-            a.is_plain() && a.view.offset == 0 && a.view.is_dense() && a.view.len() == graph.tensor(a.tensor).len()
-        };
-        let copy = step.kind == StepKind::Pointwise && step.expr.is_copy() && whole(input) && whole(&step.output);
-        let own = graph.tensor(to).role == Role::Intermediate && uses.writers[to.index()] == [i];
-        // Another has to be there still, and unchanged, when they read it.
-        let lasting = !matches!(graph.tensor(from).role, Role::Intermediate);
-        if !(copy && own && lasting) || uses.writers[from.index()].len() > 1 {
-            continue;
-        }
-        let reading = |r: &usize| {
-            let mut reader = graph.steps[*r].clone();
-            for a in reader.inputs.iter_mut() {
-                if a.tensor == to {
-                    a.tensor = from;
-                }
-                a.indirect.iter_mut().filter(|x| x.index == to).for_each(|x| x.index = from);
-            }
-            (*r, reader)
-        };
-        let readers: Vec<(usize, Step)> = uses.readers[to.index()].iter().map(reading).collect();
-        if readers.iter().any(|(_, s)| graph.step_promises(s).is_err()) {
-            continue;
-        }
-        readers.into_iter().for_each(|(r, s)| graph.steps[r] = s);
-        gone[i] = true;
-    }
-    let mut gone = gone.into_iter();
-    graph.steps.retain(|_| !gone.next().unwrap_or(false));
 }
