@@ -191,7 +191,7 @@ pub fn run(args: &Args) -> Result {
     }
     let wanted = args.stats || args.report.is_some();
     let progress = wanted.then(|| Progress::start("modelling cycles", 0));
-    let launches = if wanted { super::cycles::plan(&program, 0)? } else { Vec::new() };
+    let launches = if wanted { super::cycles::whole(super::cycles::plan(&program, 0)?) } else { Vec::new() };
     drop(progress);
     if let Some(path) = &args.report {
         report::save(path, &program, &launches)?;

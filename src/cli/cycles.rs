@@ -92,6 +92,8 @@ pub struct Launched {
     pub step: String,
     /// Floating-point operations.
     pub flops: u64,
+    /// Clocks that these take at the highest rate of the chip for what they multiply.
+    pub at_peak: f64,
     /// What the model says; none with why, where it cannot say anything. Operands are in caches as launches before it have left them.
     pub modelled: Result<Modelled, NotModelled>,
     /// The same where all launches have run just before.
@@ -310,6 +312,7 @@ fn launches_of(compiled: &Compiled, plan: &Plan, loops: Loops) -> super::Result<
             kernel: l.of.kernel.clone(),
             step: l.step.clone(),
             flops: l.flops,
+            at_peak: at_peak(compiled.target(), l.flops, l.multiplies),
             modelled,
             again: again.ok(),
             lines,
@@ -327,19 +330,21 @@ struct Piece<'a> {
     sharing: [u32; 3],
     step: String,
     flops: u64,
+    multiplies: &'a str,
 }
 
-impl Piece<'_> {
-    fn of(l: &Launch) -> Vec<Piece<'_>> {
+impl<'a> Piece<'a> {
+    fn of(l: &'a Launch) -> Vec<Piece<'a>> {
         if l.chain.is_empty() && l.beside.is_empty() {
-            let Launch { grid, sharing, flops, .. } = *l;
-            return vec![Piece { of: l, first: 0, grid, sharing, step: l.step.clone(), flops }];
+            let Launch { grid, sharing, flops, ref multiplies, .. } = *l;
+            return vec![Piece { of: l, first: 0, grid, sharing, step: l.step.clone(), flops, multiplies }];
         }
         let mut next = 0;
-        let piece = |c: &plan::Linked| {
+        let piece = |c: &'a plan::Linked| {
             let first = next;
             next += c.grid.iter().product::<u32>();
-            Piece { of: l, first, grid: c.grid, sharing: c.sharing, step: c.step.clone(), flops: c.flops }
+            let plan::Linked { grid, sharing, flops, ref multiplies, .. } = *c;
+            Piece { of: l, first, grid, sharing, step: c.step.clone(), flops, multiplies }
         };
         l.chain.iter().chain(&l.beside).map(piece).collect()
     }
@@ -351,8 +356,9 @@ pub fn whole(list: Vec<Launched>) -> Vec<Launched> {
     for l in list {
         let known = |l: &Launched| l.modelled.is_ok();
         match out.last_mut().filter(|o| known(o) && l.modelled.as_ref().is_ok_and(|m| m.behind)) {
-            Some(Launched { flops, modelled: Ok(whole), again: whole_again, lines, .. }) => {
+            Some(Launched { flops, at_peak, modelled: Ok(whole), again: whole_again, lines, .. }) => {
                 *flops += l.flops;
+                *at_peak += l.at_peak;
                 *lines = [&lines[..], &l.lines].concat().into();
                 l.modelled.iter().for_each(|m| whole.append(m));
                 whole_again.iter_mut().zip(&l.again).for_each(|(whole, m)| whole.append(m));
@@ -394,9 +400,23 @@ pub fn name_of(dtype: DType) -> &'static str {
     match dtype {
         DType::F4E2M1 => "fp4",
         DType::U4 => "i4",
+        DType::U8 => "i8",
         t if t.is_small_float() => "fp8",
         t => t.name(),
     }
+}
+
+/// Clocks that so many operations take at the highest rate of a target's chip for a type.
+fn at_peak(target: Target, flops: u64, multiplied: &str) -> f64 {
+    let name = DType::from_name(multiplied).map_or("f32", name_of);
+    flops as f64 / (peak_flops_per_clk(target, name) * Chip::of(target).map_or(1.0, |c| c.cus))
+}
+
+/// The share of the highest rate that launches reach, each of that for what it multiplies.
+pub fn share_of_peak(launches: &[Launched]) -> f64 {
+    let modelled = launches.iter().filter_map(|l| Some((l.at_peak, l.modelled.as_ref().ok()?.clocks_with_launch)));
+    let (at_peak, clocks) = modelled.fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
+    at_peak / f64::max(clocks, 1.0)
 }
 
 /// Floating-point operations that a compute unit does in a clock at most, for a type by its name in the cycle model's tables: with matrix

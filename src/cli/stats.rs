@@ -3,20 +3,19 @@
 use super::cycles::{self, Launched};
 use super::page::shortened;
 use barewave::Compiled;
-use barewave_timing::{Chip, Modelled};
+use barewave_timing::Modelled;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-/// The model of a kernel's first launch.
-fn first<'a>(launches: &'a [Launched], kernel: &str) -> Option<&'a Modelled> {
-    launches.iter().find(|l| l.kernel == kernel)?.modelled.as_ref().ok()
+/// A kernel's first launch and its model.
+fn first<'a>(launches: &'a [Launched], kernel: &str) -> Option<(&'a Launched, &'a Modelled)> {
+    let launch = launches.iter().find(|l| l.kernel == kernel)?;
+    Some((launch, launch.modelled.as_ref().ok()?))
 }
 
-/// Share of what the device's vector and matrix units could do in that time, for f32.
-fn share(compiled: &Compiled, flops: f64, clocks: f64) -> f64 {
-    let cus = Chip::of(compiled.target()).map_or(1.0, |c| c.cus);
-    let peak = cycles::peak_flops_per_clk(compiled.target(), "f32") * cus;
-    flops / clocks.max(1.0) / peak
+/// The share of the highest rate for what it multiplies that a launch reaches.
+fn share(launch: &Launched) -> f64 {
+    cycles::share_of_peak(std::slice::from_ref(launch))
 }
 
 /// What is known of the kernels, for machines.
@@ -24,8 +23,8 @@ pub fn json(compiled: &Compiled, launches: &[Launched]) -> serde_json::Result<Va
     let mut list = serde_json::to_value(compiled.stats())?;
     for (entry, s) in list.as_array_mut().into_iter().flatten().zip(compiled.stats()) {
         let m = first(launches, &s.kernel);
-        entry["modelled"] = m.map_or(Value::Null, cycles::json);
-        entry["share_of_f32_peak"] = json!(m.map(|m| share(compiled, s.flops as f64, m.clocks_with_launch)));
+        entry["modelled"] = m.map_or(Value::Null, |(_, m)| cycles::json(m));
+        entry["share_of_peak"] = json!(m.map(|(l, _)| share(l)));
     }
     Ok(list)
 }
@@ -55,7 +54,7 @@ pub fn print(compiled: &Compiled, launches: &[Launched]) {
     for s in compiled.stats() {
         let mflop = format!("{:.1}", s.flops as f64 / 1e6);
         let m = first(launches, &s.kernel);
-        let shown = |f: &dyn Fn(&Modelled) -> String| m.map_or(String::from("-"), f);
+        let shown = |f: &dyn Fn(&Modelled) -> String| m.map_or(String::from("-"), |(_, m)| f(m));
         table.add_row([
             s.kernel.clone(),
             s.launches.to_string(),
@@ -70,7 +69,7 @@ pub fn print(compiled: &Compiled, launches: &[Launched]) {
             mflop,
             shown(&|m| format!("{:.1}", m.microseconds)),
             shown(&|m| format!("{:.0}", m.clocks_with_launch)),
-            shown(&|m| format!("{:.1}%", 100.0 * share(compiled, s.flops as f64, m.clocks_with_launch))),
+            m.map_or(String::from("-"), |(l, _)| format!("{:.1}%", 100.0 * share(l))),
             shown(&|m| m.bound.name().to_string()),
             shortened(&s.step, 48),
         ]);
@@ -84,14 +83,13 @@ pub fn print(compiled: &Compiled, launches: &[Launched]) {
     let modelled: Vec<&Modelled> = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).collect();
     let (us, clocks): (f64, f64) =
         modelled.iter().map(|m| (m.microseconds, m.clocks_with_launch)).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
-    let flops: f64 = launches.iter().map(|l| l.flops as f64).sum();
     let note = modelled.first().map_or("", |m| cycles::note(m));
     let missing = launches.len() - modelled.len();
     let missing = if missing > 0 { format!(", {missing} launches not modelled") } else { String::new() };
     let again = cycles::again(launches).map_or(String::new(), |us| format!(", {us:.1} us right behind another run"));
     println!(
-        "model:  {us:.1} us{note} by the cycle model, {clocks:.0} cycles, {:.1}% of the f32 peak, {} launches{missing}{again}",
-        100.0 * share(compiled, flops, clocks),
+        "model:  {us:.1} us{note} by the cycle model, {clocks:.0} cycles, {:.1}% of the peak, {} launches{missing}{again}",
+        100.0 * cycles::share_of_peak(launches),
         launches.len()
     );
     let mib = |b: u64| b as f64 / (1 << 20) as f64;

@@ -9,7 +9,7 @@ use super::cache::StepCode;
 use super::kernel::KernelCode;
 use super::link::{Beside, begins, can_be_linked, counts};
 use crate::kernels::{Estimate, Room, Work};
-use crate::runtime::plan::{Address, Indices, Launch, Linked, Region};
+use crate::runtime::plan::{Address, Indices, Launch, Linked, Region, most_multiplied};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ impl Built {
 
     /// All of it as a step.
     fn whole(&self) -> Linked {
-        let Launch { step, grid, sharing, flops, .. } = self.launch.clone();
-        Linked { step, grid, sharing, flops, level: 0 }
+        let Launch { step, grid, sharing, flops, multiplies, .. } = self.launch.clone();
+        Linked { step, grid, sharing, flops, multiplies, level: 0 }
     }
 }
 
@@ -233,6 +233,7 @@ impl Behind {
             grid: [beside.iter().map(Beside::workgroups).sum(), 1, 1],
             block: kernel.workgroup_size,
             sharing: kernel.sharing,
+            multiplies: most_multiplied(&chain),
             chain,
             beside: Vec::new(),
             args,

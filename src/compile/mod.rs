@@ -280,8 +280,9 @@ impl Compiler {
                             };
                             Address { offset: at.offset + ahead, ..at }
                         }));
+                        let multiplies = graph.multiplied(step).name().to_string();
                         let (step, sharing, flops) = (step.name.clone(), part.sharing, part.flops);
-                        linked.push(launches::Linked { step, grid, sharing, flops, level });
+                        linked.push(launches::Linked { step, grid, sharing, flops, multiplies, level });
                     }
                     Launch {
                         kernel: name.to_string(),
@@ -289,6 +290,7 @@ impl Compiler {
                         grid: [linked.iter().map(|l| l.grid.iter().product::<u32>()).sum(), 1, 1],
                         block: k.workgroup_size,
                         sharing: k.sharing,
+                        multiplies: launches::most_multiplied(&linked),
                         chain: linked,
                         beside: Vec::new(),
                         args,
@@ -321,6 +323,7 @@ impl Compiler {
                             indices: indices(&k.args, graph, step),
                             copies: in_place::copies(graph, &[i], n),
                             flops: k.flops,
+                            multiplies: graph.multiplied(step).name().to_string(),
                             after: Vec::new(),
                             live_bytes,
                         }

@@ -202,6 +202,23 @@ impl FusedGraph {
         &self.tensors[id.index()]
     }
 
+    /// The type of what a step multiplies, where products are what it is made of: the highest rate of a target depends on it. f32 of others.
+    pub(crate) fn multiplied(&self, step: &Step) -> DType {
+        match step.kind {
+            StepKind::Conv(_)
+            | StepKind::MatMul
+            | StepKind::Sparse(_)
+            | StepKind::Scaled(_)
+            | StepKind::Nibbles(_)
+            | StepKind::Attention(_)
+            | StepKind::Packed(_)
+            | StepKind::Normed(_)
+            | StepKind::Standardized(_)
+            | StepKind::Recurrent(_) => self.tensor(step.inputs[0].tensor).dtype,
+            _ => DType::F32,
+        }
+    }
+
     /// Adds a tensor.
     pub fn add_tensor(&mut self, tensor: Tensor) -> TensorId {
         self.tensors.push(tensor);

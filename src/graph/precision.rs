@@ -46,6 +46,81 @@ const ARITHMETIC: [&str; 36] = [
     "Tile", "Transpose", "Unsqueeze", "Where",
 ];
 
+/// Operators whose results have their first input's type, all of them.
+#[rustfmt::skip]
+const OF_FIRST: [&str; 111] = [
+    "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Attention", "AveragePool", "BatchNormalization", "Ceil", "Celu", "CenterCropPad",
+    "Clip", "Compress", "Concat", "Conv", "ConvTranspose", "Cos", "Cosh", "CumProd", "CumSum", "DeformConv", "DepthToSpace", "Det", "Div", "Einsum", "Elu",
+    "Erf", "Exp", "Expand", "Flatten", "Floor", "GRU", "Gather", "GatherElements", "GatherND", "Gelu", "Gemm", "GlobalAveragePool", "GlobalLpPool",
+    "GlobalMaxPool", "GridSample", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "LRN", "LSTM",
+    "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max", "MeanVarianceNormalization", "Mean", "Min", "Mish", "Mod", "Mul", "Neg",
+    "PRelu", "Pad", "Pow", "RMSNormalization", "RNN", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Resize", "ReverseSequence", "RoiAlign", "RotaryEmbedding", "Round",
+    "ScatterElements", "ScatterND", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt",
+    "Squeeze", "Sub", "Sum", "Swish", "Tanh", "Tile", "Transpose", "Trilu",
+];
+
+/// The element types of a graph's values, as far as they are known: from `types`, and of what nodes make of which these say nothing, because a
+/// run-time size decides something, by what operators say of types alone.
+fn dtypes<'g>(graph: &'g Graph, types: &'g Types) -> BTreeMap<&'g str, DType> {
+    let mut known: BTreeMap<&str, DType> =
+        graph.inputs.iter().filter_map(|i| Some((i.name.as_str(), i.dtype?))).collect();
+    known.extend(types.values.iter().map(|(name, t)| (name.as_str(), t.dtype)));
+    for node in &graph.nodes {
+        for (i, output) in node.outputs.iter().enumerate() {
+            if !output.is_empty()
+                && !known.contains_key(output.as_str())
+                && let Some(dtype) = dtype_of(node, i, |n| known.get(node.inputs.get(n)?.as_str()).copied())
+            {
+                known.insert(output, dtype);
+            }
+        }
+    }
+    known
+}
+
+/// The element type of a node's output, by its operator and its inputs' types.
+fn dtype_of(node: &Node, output: usize, input: impl Fn(usize) -> Option<DType>) -> Option<DType> {
+    if !(node.domain.is_empty() || node.domain == "ai.onnx") {
+        return None;
+    }
+    // What the graphs in it declare.
+    let declared = |skipped: usize| {
+        let of = |a: &Attribute| match a {
+            Attribute::Graph(g) => g.outputs.get(output + skipped)?.dtype,
+            _ => None,
+        };
+        node.attributes.values().find_map(of)
+    };
+    match (node.op.as_str(), output) {
+        (op, _) if OF_FIRST.contains(&op) => input(0),
+        ("Shape" | "Size" | "ArgMax" | "ArgMin" | "NonZero" | "NonMaxSuppression", 0) => Some(DType::I64),
+        (
+            "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "Not" | "And" | "Or" | "Xor" | "IsInf"
+            | "IsNaN",
+            0,
+        ) => Some(DType::Bool),
+        ("Dropout" | "MaxPool" | "TopK", 0) => input(0),
+        ("Dropout", 1) => Some(DType::Bool),
+        ("MaxPool" | "TopK", 1) => Some(DType::I64),
+        ("LayerNormalization", 0) => input(0),
+        ("CastLike" | "Where", 0) => input(1),
+        ("OneHot", 0) => input(2),
+        ("Cast", 0) => match node.attributes.get("to")? {
+            Attribute::Int(to) => DType::from_onnx(i32::try_from(*to).ok()?),
+            _ => None,
+        },
+        ("ConstantOfShape", 0) => match node.attributes.get("value") {
+            Some(Attribute::Tensor(t)) => Some(t.dtype()),
+            _ => Some(DType::F32),
+        },
+        ("If" | "Scan", _) => declared(0),
+        // Behind whether it goes on.
+        ("Loop", _) => declared(1),
+        _ => None,
+    }
+}
+
 /// Inputs that are in 32 bits whatever the others are.
 fn stays(node: &Node, input: usize) -> bool {
     match node.op.as_str() {
@@ -95,11 +170,9 @@ fn is_kept(node: &Node) -> bool {
 /// When its names do not fit together, or inputs declare no types.
 pub fn in_type(model: &Model, dtype: DType) -> Result<Model, Error> {
     let types = infer(model, &Options::default())?;
-    let is_float = |name: &str| match types.values.get(name) {
-        Some(t) => t.dtype == DType::F32,
-        None => model.graph.inputs.iter().any(|i| i.name == name && i.dtype == Some(DType::F32)),
-    };
-    let known = |name: &String| name.is_empty() || types.values.contains_key(name);
+    let dtypes = dtypes(&model.graph, &types);
+    let is_float = |name: &str| dtypes.get(name) == Some(&DType::F32);
+    let known = |name: &String| name.is_empty() || dtypes.contains_key(name.as_str());
     let mut out = Converted { dtype, model: model.clone(), whole: BTreeSet::new(), half: BTreeSet::new() };
     let nodes = std::mem::take(&mut out.model.graph.nodes);
     out.whole.extend(model.graph.inputs.iter().map(|i| i.name.clone()));

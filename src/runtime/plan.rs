@@ -153,6 +153,9 @@ pub struct Launch {
     pub copies: Vec<InPlace>,
     /// Floating-point operations.
     pub flops: u64,
+    /// The type of most factors of these.
+    #[serde(default = "usual", skip_serializing_if = "is_usual")]
+    pub multiplies: String,
     /// Numbers of the launches whose results it reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u32>,
@@ -174,8 +177,25 @@ pub struct Linked {
     pub sharing: [u32; 3],
     /// Floating-point operations.
     pub flops: u64,
+    /// The type of what is multiplied.
+    #[serde(default = "usual", skip_serializing_if = "is_usual")]
+    pub multiplies: String,
     /// Of steps one behind the other, which may be several at a time: it waits for all of the level before.
     pub level: u32,
+}
+
+/// The type of what most of the steps' operations multiply.
+pub(crate) fn most_multiplied(steps: &[Linked]) -> String {
+    let of = |dtype: &str| steps.iter().filter(|l| l.multiplies == dtype).map(|l| l.flops).sum::<u64>();
+    steps.iter().map(|l| &l.multiplies).max_by_key(|dtype| of(dtype)).cloned().unwrap_or_else(usual)
+}
+
+fn usual() -> String {
+    "f32".into()
+}
+
+fn is_usual(dtype: &str) -> bool {
+    dtype == "f32"
 }
 
 fn alone() -> [u32; 3] {

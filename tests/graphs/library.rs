@@ -413,6 +413,47 @@ fn models_compute_in_other_types() {
     }
 }
 
+/// What follows a node whose result has a shape that only a run tells computes in the other type, too: padding by what a run-time size leaves over, as windowed attention has it.
+#[test]
+fn models_compute_in_other_types_behind_open_shapes() {
+    let mut b = Builder::new(17, 5);
+    let x = b.input(&[5, 16]);
+    let (four, zeros, one) = (b.ints(&[4]), b.ints(&[0, 0]), b.ints(&[1]));
+    let w = b.weight(&[16, 8]);
+    let shape = b.node("Shape", &[&x], &[("end", Attribute::Int(1))]);
+    let over = b.node("Mod", &[&shape, &four], &[]);
+    let missing = b.node("Sub", &[&four, &over], &[]);
+    let zero = b.ints(&[0]);
+    let amounts = b.node("Concat", &[&zeros, &missing, &zero], &[("axis", Attribute::Int(0))]);
+    let padded = b.node("Pad", &[&x, &amounts], &[]);
+    let truth = b.node("Greater", &[&padded, &padded], &[]);
+    let chosen = b.node("Where", &[&truth, &padded, &padded], &[]);
+    let places = b.node("ArgMax", &[&chosen], &[("axis", Attribute::Int(1))]);
+    let product = b.node("MatMul", &[&chosen, &w], &[]);
+    let sum = b.node("ReduceSum", &[&product, &one], &[]);
+    b.output(&sum);
+    b.output(&places);
+    b.model.graph.inputs[0].shape = Some(vec![Dim::Symbol("n".into()), Dim::Known(16)]);
+    let known = barewave::graph::infer(&b.model, &Shapes::default()).unwrap();
+    assert!(!known.values.contains_key(&padded), "inference tells now what this test wants untold");
+    let target = Target::GFX942;
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
+    let run = |m: &Model| {
+        let shapes = Shapes { dims: [("n".to_string(), 5)].into(), ..Shapes::default() };
+        let compiled = compiler(target, KernelCache::in_memory()).compile(m, &shapes).unwrap();
+        Session::new(device.clone(), &compiled).unwrap().run(&b.inputs).unwrap().0
+    };
+    for (dtype, tolerance) in [(DType::F16, 1e-2), (DType::BF16, 8e-2)] {
+        let other = barewave::graph::in_type(&b.model, dtype).unwrap();
+        let multiply = other.graph.nodes.iter().find(|n| n.op == "MatMul").unwrap();
+        assert_eq!(multiply.inputs[1], format!("{w}:{}", dtype.name()));
+        let (got, want) = (run(&other), run(&b.model));
+        let worst = got[0].to_f64().iter().zip(want[0].to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(worst > 0.0 && worst < tolerance, "{dtype:?}: {worst}");
+        assert_eq!(got[1].dtype(), DType::I64);
+    }
+}
+
 /// Angles of positions, and buckets of distances, that 16 bits do not tell apart.
 #[test]
 fn positions_are_exact_in_other_types() {

@@ -114,7 +114,7 @@ struct Run {
     launches: Vec<Launched>,
     considered: Considered,
     total: Total,
-    /// Share of the f32 peak.
+    /// Share of the peak, of each launch that for what it multiplies.
     share: f64,
 }
 
@@ -129,7 +129,7 @@ fn modelled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -
     }
     failures(&launches);
     let total = total(&launches);
-    let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, "f32") * chip.cus);
+    let share = cycles::share_of_peak(&launches);
     let name = if dims.is_empty() { compiled.plan().model.clone() } else { dims.join(" ") };
     Ok(Run { name, chip, launches, considered, total, share })
 }
@@ -235,7 +235,7 @@ fn slowest(r: &Run, all: bool) {
 /// All launches of a model together, in a line.
 fn summary(r: &Run) -> String {
     format!(
-        "{} launches, {:.1} us{}, {}{:.2} GFLOP, {:.1}% of the f32 peak",
+        "{} launches, {:.1} us{}, {}{:.2} GFLOP, {:.1}% of the peak",
         cycles::launches(&r.launches),
         r.total.microseconds,
         r.chip.note(),
@@ -249,7 +249,7 @@ fn summary(r: &Run) -> String {
 fn print(runs: &[Run]) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["shape", "launches", "us", "us again", "GFLOP", "of f32 peak"]);
+    table.set_header(["shape", "launches", "us", "us again", "GFLOP", "of peak"]);
     for r in runs {
         table.add_row([
             r.name.clone(),
