@@ -362,7 +362,7 @@ pub(super) struct Chunk {
 /// How the lines lie in an access.
 pub(super) struct Place {
     /// The line's first element.
-    base: Offset,
+    pub base: Offset,
     /// What is behind it.
     inner: View,
     size: usize,

@@ -121,7 +121,6 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     let (count, outer) = (cx.step.output.view.len(), cx.step.output.view.rank());
     let flops = view.len() as u64;
     if let Some(Cut::Joint(pieces)) = cut(cx) {
-        let pieces = joint::Pieces::of(count, view.dims[outer], pieces);
         let (mut w, lines, place, joint) = pieces.begin(cx, source, view, outer)?;
         let mut r = Reduction { cx, prologue, lines: &lines, place, joint: Some(joint), staged: None };
         r.reduce(&mut w, op)?;
@@ -177,7 +176,7 @@ fn work(op: ReduceOp) -> Work {
 /// How lines are reduced where few workgroups have them.
 enum Cut {
     /// In so many pieces in one launch.
-    Joint(usize),
+    Joint(joint::Pieces),
     /// In so many pieces that other launches put together.
     Stages(usize),
 }
@@ -233,8 +232,8 @@ fn plan(cx: &Cx) -> Option<(Option<Cut>, f64)> {
             size => asked / machine.l1 + instructions / LANES / size as f64,
         }
     };
-    // A round's loads are answered together; a compute unit has as many workitems as walk lines at once.
-    let clocks = |pieces: usize, asked: f64| {
+    // What compute units take, and memory. A round's loads are answered together; a compute unit has as many workitems as walk lines at once.
+    let times = |pieces: usize, asked: f64| {
         let shape = Shape { count: shape.count * pieces, length: shape.length / pieces, ..shape };
         let walked = shape.walked(cx.target)?;
         let cus = cx.target.cus() as usize;
@@ -247,19 +246,23 @@ fn plan(cx: &Cx) -> Option<(Option<Cut>, f64)> {
         let rate = in_flight * at_once as f64 / round;
         // Others begin where workgroups end, which memory does not wait for.
         let turns = workgroups.div_ceil(at_once) - 1;
-        Some((bytes / rate + turns as f64 * machine.ends).max(bytes / machine.memory))
+        Some([bytes / rate + turns as f64 * machine.ends, bytes / machine.memory])
     };
+    let clocks = |pieces: usize, asked: f64| times(pieces, asked).map(|[busy, memory]| busy.max(memory));
     let once = clocks(1, asked)?;
     let left = |pieces: usize| (2 * pieces * shape.count * 4) as f64 / machine.l2;
+    let jointly = |pieces: usize| {
+        let meeting = ANSWERS * machine.device_latency + 2.0 * ROUND + machine.ends;
+        Some(clocks(pieces, sure)? + left(pieces) + meeting)
+    };
     if shape.dense && view.rank() == cx.step.output.view.rank() + 1 {
-        let jointly = |pieces: usize| {
-            let meeting = ANSWERS * machine.device_latency + 2.0 * ROUND + machine.ends;
-            Some(clocks(pieces, sure)? + left(pieces) + meeting)
-        };
         let most = joint::MOST.min(shape.length / joint::LEAST);
         let found = shape.best_pieces(most, once, jointly);
-        return Some((found.map(Cut::Joint), found.and_then(jointly).unwrap_or(once)));
+        let pieces = found.map(|pieces| joint::Pieces::of(shape.count, shape.length, pieces));
+        return Some((pieces.map(Cut::Joint), found.and_then(jointly).unwrap_or(once)));
     }
+    let columns = view.rank() == cx.step.output.view.rank() + 1 && shape.columns.is_some();
+    let together = |pieces: usize| joint::Pieces::of_columns(cx.target, &shape, pieces).filter(|_| columns);
     // Of an extremum's place what lies there is gathered, and the best one's place.
     let launches = if extremum { 3.0 } else { 1.0 };
     let twice = |pieces: usize| {
@@ -269,7 +272,19 @@ fn plan(cx: &Cx) -> Option<(Option<Cut>, f64)> {
         Some(clocks(pieces, sure)? + launches * (left(pieces) + machine.launch + 2.0 * machine.ends))
     };
     let found = shape.best_pieces(MOST_PIECES, once, twice);
-    Some((found.map(Cut::Stages), found.and_then(twice).unwrap_or(once)))
+    let jointly = |pieces: usize| together(pieces).and_then(|_| jointly(pieces));
+    // More pieces are quicker even where memory is slower than compute units: these do not wait for it all the time.
+    let met = |pieces: usize| {
+        let [busy, memory] = times(pieces, sure)?;
+        Some((busy.powi(3) + memory.powi(3)).cbrt())
+    };
+    let more = |pieces: usize| Some(met(pieces)? + jointly(pieces)? - clocks(pieces, sure)?);
+    let joint = shape.best_pieces(joint::MOST, met(1)?, more);
+    let clocks = found.and_then(twice).unwrap_or(once);
+    match joint.and_then(|pieces| Some((Cut::Joint(together(pieces)?), jointly(pieces)?))) {
+        Some((cut, least)) if least < clocks => Some((Some(cut), least)),
+        _ => Some((found.map(Cut::Stages), clocks)),
+    }
 }
 
 impl Reduction<'_> {
