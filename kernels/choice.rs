@@ -21,6 +21,7 @@ pub(super) use sections::KEPT;
 use super::divided::Shares;
 use super::error::{Reason, Res};
 use super::few;
+use super::gemm;
 use super::loader;
 use super::matmul;
 use super::matrix::{self, MatrixForm};
@@ -75,6 +76,8 @@ pub(super) struct Extents {
     pub scaled: bool,
     /// How the right operand is gathered, if it is.
     pub gathered: Option<Gathered>,
+    /// Columns go in pairs, with one result each ([`Gated`](crate::graph::fused::Gated)).
+    pub pairs: bool,
 }
 
 /// Elements of an operand that a load takes at most: where lines may be followed by others', and where they end.
@@ -206,6 +209,15 @@ type Timed = (f64, Tile, Split);
 /// All tiles for a product. `min_n` bounds their width from below (gathering loaders need whole wavefronts along n). Matrix
 /// instructions are taken wherever the target has them for the types.
 fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
+    let all = all_tiles(machine, types, e, min_n);
+    if !e.pairs {
+        return all;
+    }
+    all.into_iter().filter_map(|(tile, round)| Some((gemm::with_pairs(&tile)?, round))).collect()
+}
+
+/// The same whatever workitems have of pairs of columns.
+fn all_tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
     let mut all = matrix::candidates(machine.target, types, machine, e, min_n);
     if e.sparse.is_some() || e.scaled {
         return all;
@@ -309,7 +321,7 @@ fn best(machine: &Machine, e: &Extents, all: impl Iterator<Item = Timed>) -> Res
     let best = all.into_iter().min_by_key(order);
     let (clocks, mut tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
     if let Form::Matrix(form) = tile.form {
-        let in_rows = e.in_rows && machine.stores_are_noticed(e, (tile, form), clocks);
+        let in_rows = e.in_rows && !form.pairs && machine.stores_are_noticed(e, (tile, form), clocks);
         tile.form = Form::Matrix(MatrixForm { in_rows, ..form });
     }
     Ok((clocks, tile, split))

@@ -257,6 +257,7 @@ impl Columns {
             few: false,
             lines: self.has_lines(cx, conv),
             gathered: (self.least_width(cx, conv) > 1).then(|| terms[0].gathered(cx, in_words)),
+            pairs: false,
         }
     }
 

@@ -12,7 +12,7 @@ use super::tile::WIDEST;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, address, conv, epilogue, lanes, matmul};
 use crate::graph::expr::Op;
-use crate::graph::fused::StepKind;
+use crate::graph::fused::{Gated, StepKind};
 use crate::mir::{Buffer, Builder, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::Op as Instruction;
@@ -63,6 +63,8 @@ pub(super) struct Dots {
     piece: usize,
     team: u32,
     columns: usize,
+    /// Columns for each result.
+    of_column: usize,
 }
 
 impl Lines {
@@ -87,7 +89,7 @@ fn lines(cx: &Cx) -> Option<([Lines; 2], usize)> {
     let out = &cx.step.output.view;
     let (r, x) = (out.rank(), &cx.step.inputs[0].view);
     match &cx.step.kind {
-        StepKind::MatMul => {
+        kind if kind.is_product() => {
             let one = out.dims[..r - 2].iter().all(|d| *d == 1);
             let both = [Lines::new(cx, 0, r - 2, r - 2)?, Lines::new(cx, 1, r - 1, r - 1)?];
             one.then_some((both, x.dims[r - 1]))
@@ -112,12 +114,17 @@ impl Dots {
         let known = matches!(t, DType::F32 | DType::F16 | DType::BF16) && cx.dtype(Arg::Input(1)) == t;
         let bytes = |elements: usize| elements * t.size();
         let words = [few.stride, many.stride, few.offset, many.offset].into_iter().all(|n| bytes(n).is_multiple_of(4));
+        let of_column = cx.step.kind.of_column();
+        if of_column > 1 && few.operand > 0 {
+            return None;
+        }
         if few.count > ROWS || depth == 0 || !known || !words || cx.link.is_some() {
             return None;
         }
         let piece = [WIDEST as usize, 8, 4].into_iter().find(|n| bytes(depth).is_multiple_of(*n))?;
         let ways = TEAMS.into_iter().flat_map(|team| COLUMNS.map(|columns| (team, columns)));
-        let ways = ways.map(|(team, columns)| Dots { few, many, t, depth, piece, team, columns });
+        let ways = ways.filter(|(_, columns)| *columns >= of_column);
+        let ways = ways.map(|(team, columns)| Dots { few, many, t, depth, piece, team, columns, of_column });
         let best = ways.filter(|d| d.fits(cx)).map(|d| (d.clocks(cx), d)).min_by(|a, b| a.0.total_cmp(&b.0))?;
         let tiles = match &cx.step.kind {
             StepKind::Conv(conv) => conv::clocks(cx, conv),
@@ -161,7 +168,7 @@ impl Dots {
     }
 
     /// Clocks of the kernel, about, without its launch.
-    fn clocks(&self, cx: &Cx) -> f64 {
+    pub fn clocks(&self, cx: &Cx) -> f64 {
         let (machine, info) = (Machine::of(cx.target), cx.target.info());
         let elements = self.piece / self.t.size();
         let loads = self.turns() * (self.few.count + self.columns);
@@ -194,7 +201,7 @@ impl Dots {
     pub fn lower(&self, cx: &Cx) -> Res<Vec<Kernel>> {
         let workgroup = self.workgroup(cx);
         let mut w = cx.kernel(workgroup);
-        let acc = cx.step.expr.nodes().iter().find(|n| n.op == Op::Acc);
+        let acc = cx.step.expr.nodes().iter().find(|n| matches!(n.op, Op::Acc | Op::Paired));
         let acc = acc.ok_or(Reason::Malformed("a product that nobody stores"))?.dtype;
         let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
         let of_group = workgroup / self.team;
@@ -204,7 +211,8 @@ impl Dots {
             let own = w.b.shr(item, self.team.trailing_zeros());
             team = w.b.add(own, team);
         }
-        let first = w.b.mul(team, self.columns as u32);
+        let own = (self.columns / self.of_column) as u32;
+        let first = w.b.mul(team, own);
         let along = w.b.mul(member, self.piece as u32);
         let [few, many] = [self.few, self.many];
         let buffers = [w.buffer(cx, Arg::Input(few.operand))?, w.buffer(cx, Arg::Input(many.operand))?];
@@ -214,7 +222,7 @@ impl Dots {
             let rows: Vec<(Part, u32)> = (0..few.count).map(row).collect();
             let columns: Vec<(Part, u32)> = (0..self.columns as u32)
                 .map(|c| {
-                    let line = if c > 0 { b.add(first, c) } else { first };
+                    let line = self.line(b, first, c);
                     // Those behind the last one are computed again.
                     let open = !many.count.is_multiple_of(self.columns * of_group as usize);
                     let line = if open { b.op(Gen::Min.of(Type::U32), &[line.into(), last.into()]) } else { line };
@@ -260,34 +268,57 @@ impl Dots {
             Ok(a.iter().zip(b).map(|(x, y)| float.op(&mut w.b, Gen::Add, *x, *y)).collect())
         })?;
         // Each of the first members has a result: which it is.
-        let mut own = found[0];
-        for (i, x) in (1u32..).zip(&found[1..]) {
-            let mask = w.b.op(Gen::CmpEq.of(Type::U32), &[i.into(), member.into()]);
-            own = w.b.select(mask, *x, own);
+        let sides: Vec<Vec<Part>> = (0..self.of_column)
+            .map(|side| found.chunks(own as usize).skip(side).step_by(self.of_column).flatten().copied().collect())
+            .collect();
+        let mut result: Vec<Part> = sides.iter().map(|side| side[0]).collect();
+        for i in 1..sides[0].len() {
+            let mask = w.b.op(Gen::CmpEq.of(Type::U32), &[(i as u32).into(), member.into()]);
+            for (own, side) in result.iter_mut().zip(&sides) {
+                *own = w.b.select(mask, side[i], *own);
+            }
         }
-        let (row, of_row) = match self.columns {
+        let (row, of_row) = match own {
             1 => (member, None),
-            columns => {
-                let (row, column) = w.b.divmod(member, columns as u32);
+            own => {
+                let (row, column) = w.b.divmod(member, own);
                 (row, Some(column))
             }
         };
         let column = of_row.map_or(first, |column| w.b.add(column, first));
         let column = w.b.to_vector(column);
-        let mut inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(self.results() as u32).into(), member.into()]);
+        let mut inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(sides[0].len() as u32).into(), member.into()]);
         if !many.count.is_multiple_of(self.columns * of_group as usize) {
-            let there = w.b.op(Gen::CmpGt.of(Type::U32), &[(many.count as u32).into(), column.into()]);
+            let columns = (many.count / self.of_column) as u32;
+            let there = w.b.op(Gen::CmpGt.of(Type::U32), &[columns.into(), column.into()]);
             inside = w.b.mask_and(inside, there);
         }
         let mut coords = vec![None; cx.step.output.view.rank()];
-        coords[many.dim] = (many.count > 1).then_some(column);
+        coords[many.dim] = (many.count > self.of_column).then_some(column);
         coords[few.dim] = (few.count > 1).then_some(row);
-        epilogue::finish(&mut w, cx, Value::of(acc, own), |w, arg| {
+        let pair = (Value::of(acc, result[0]), result.get(1).map(|x| Value::of(acc, *x)));
+        epilogue::finish_pair(&mut w, cx, pair, |w, arg| {
             let at = address::offset(&mut w.b, cx.view(arg), cx.dtype(arg).size(), &coords);
             Ok(at.within(&mut w.b, inside))
         })?;
         let groups = self.teams().div_ceil(of_group as usize) as u32;
         Ok(vec![w.finish([groups, 1, 1], 2 * (few.count * many.count * self.depth) as u64)])
+    }
+
+    /// Line `c` of a team, whose results begin at `first`.
+    fn line(&self, b: &mut Builder, first: Part, c: u32) -> Part {
+        let group = Gated::GROUP as u32;
+        let first = match (self.of_column, self.columns) {
+            (1, _) => first,
+            // Whole groups of pairs.
+            (of, 4) => b.mul(first, of as u32),
+            (of, _) => {
+                let (groups, within) = b.divmod(first, group);
+                b.mad(groups, of as u32 * group, within)
+            }
+        };
+        let apart = if self.of_column > 1 && self.columns == 2 { group } else { 1 };
+        if c > 0 { b.add(first, c * apart) } else { first }
     }
 
     /// What is multiplied of pieces of lines: words of neighbours, or single elements.

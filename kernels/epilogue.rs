@@ -4,6 +4,7 @@ use super::address::Offset;
 use super::error::Res;
 use super::values::{self, Kind, Value};
 use super::{Arg, Cx, Writer, expr};
+use crate::graph::PAIRED;
 use crate::graph::expr::{Binary, Node, Op};
 use crate::mir::Builder;
 use crate::tensor::DType;
@@ -48,7 +49,9 @@ pub(super) fn clocks(cx: &Cx) -> f64 {
     };
     let acc = cx.step.expr.nodes().iter().find(|n| n.op == Op::Acc).map(|n| value(n.dtype));
     let inputs: Vec<Value> = (0..cx.step.inputs.len()).map(|i| value(cx.dtype(Arg::Input(i)))).collect();
-    match expr::eval(&mut b, &cx.step.expr, &|i| inputs[i as usize], acc) {
+    let paired = cx.step.expr.nodes().iter().find(|n| n.op == Op::Paired).map(|n| value(n.dtype));
+    let input = |i: u32| paired.filter(|_| i == PAIRED).unwrap_or_else(|| inputs[i as usize]);
+    match expr::eval(&mut b, &cx.step.expr, &input, acc) {
         Ok(_) => b.function().blocks.iter().map(|block| block.insts.len() as f64 * issue).sum(),
         // The kernel will say why.
         Err(_) => 0.0,
@@ -61,6 +64,16 @@ pub(super) fn finish(
     w: &mut Writer,
     cx: &Cx,
     acc: Value,
+    offset: impl FnMut(&mut Writer, Arg) -> Res<Offset>,
+) -> Res<()> {
+    finish_pair(w, cx, (acc, None), offset)
+}
+
+/// The same of a pair of values, of which the second is [`Op::Paired`].
+pub(super) fn finish_pair(
+    w: &mut Writer,
+    cx: &Cx,
+    (acc, paired): (Value, Option<Value>),
     mut offset: impl FnMut(&mut Writer, Arg) -> Res<Offset>,
 ) -> Res<()> {
     let mut loaded = vec![None; cx.step.inputs.len()];
@@ -69,7 +82,8 @@ pub(super) fn finish(
         let at = offset(w, Arg::Input(i))?;
         loaded[i] = Some(values::load(&mut w.b, cx.dtype(Arg::Input(i)), buf, at));
     }
-    let input = |i: u32| loaded[i as usize].expect("operands() names every input of the expression");
+    let of = |i: u32| loaded[i as usize].expect("operands() names every input of the expression");
+    let input = |i: u32| paired.filter(|_| i == PAIRED).unwrap_or_else(|| of(i));
     let value = expr::eval(&mut w.b, &cx.step.expr, &input, Some(acc))?;
     let buf = w.buffer(cx, Arg::Output)?;
     let at = offset(w, Arg::Output)?;

@@ -9,6 +9,7 @@ use super::integer::{self, pair, wrap};
 use super::math;
 use super::small;
 use super::values::{self, Kind, Value, kind};
+use crate::graph::PAIRED;
 use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val, operands};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use crate::tensor::DType;
@@ -63,7 +64,8 @@ fn eval_nodes(
     expr.nodes().iter().flat_map(|node| operands(node.op)).for_each(|v| uses[v.index()] += 1);
     // The factors of what is only added, where the product's rounding does not matter: it is little beside that to 16 bits, and one of many
     // beside those of a sum.
-    let of_sum = |v: Val| is_sum && expr.type_of(v) == DType::F32 && expr.nodes()[v.index()].op == Op::Acc;
+    let of_sum =
+        |v: Val| is_sum && expr.type_of(v) == DType::F32 && matches!(expr.nodes()[v.index()].op, Op::Acc | Op::Paired);
     let product = |v: Val| match expr.nodes()[v.index()].op {
         Op::Binary(Binary::Mul, x, y) if uses[v.index()] == 1 => {
             (expr.type_of(v).is_half() || of_sum(x) || of_sum(y)).then_some((x, y))
@@ -79,6 +81,7 @@ fn eval_nodes(
         };
         let value = match node.op {
             Op::Acc => acc.ok_or(Reason::Malformed("an expression needs a value that this kernel does not compute"))?,
+            Op::Paired => input(PAIRED),
             Op::Input(i) => input(i),
             // The root of a reciprocal is one instruction, which 16 bits are far from telling from both.
             Op::Unary(_, x) if inverse_root(expr, &bounds, node).is_some() => {
@@ -229,7 +232,7 @@ fn inverse_root(expr: &Expr, bounds: &[Bounds], node: &Node) -> Option<Val> {
 /// Computes an operation; `at` gives its operands and their types.
 pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value, DType)) -> Res<Value> {
     match node.op {
-        Op::Acc | Op::Input(_) => Err(Reason::Malformed("an operand is no operation")),
+        Op::Acc | Op::Paired | Op::Input(_) => Err(Reason::Malformed("an operand is no operation")),
         Op::Const(c) => Ok(constant(b, node.dtype, c)),
         Op::Unary(op, a) => unary(b, op, at(a)),
         Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0),

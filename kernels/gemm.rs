@@ -8,8 +8,10 @@
 //! while the one before is multiplied. Where that is allowed and quicker, products of f16 are summed in f16 within a tile of k. The step's expression is applied to the registers before they are stored.
 
 mod images;
+mod pairs;
 mod store;
 
+pub(super) use pairs::with_pairs;
 pub(super) use store::{store, stores_apart, stores_together};
 
 use super::error::{Reason, Res};

@@ -516,8 +516,7 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
 }
 
 /// The same with loads of so many elements at most. Memory takes any address, so lines may begin and end anywhere; but a dword that the
-/// end of the operand cuts is lost: none that matters may reach there. Columns of lines along k may lie in LDS in another order than
-/// in memory.
+/// end of the operand cuts is lost: none that matters may reach there. Columns may lie in LDS in another order than in memory.
 pub(super) fn dense_together(
     b: &mut Builder,
     mut src: Source,
@@ -543,7 +542,7 @@ pub(super) fn dense_together(
                 size * 8,
             ),
         };
-        let layout = Layout::wide(tile, width, vec);
+        let layout = Layout::wide(tile, width, vec).ordered(order);
         let (k_first, mut voff) = first_element(b, &src, &share, item, scale);
         let mut in_front = None;
         if let Some(columns) = src.columns {

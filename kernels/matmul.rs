@@ -12,7 +12,7 @@ use super::normed::Finish;
 use super::regroup;
 use super::split::{self, DepthPart, Known, Product};
 use super::standardized::Rows;
-use super::tile::{Form, Order, Tile, WIDEST};
+use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
 use crate::graph::fused::{Scaled, Sparse, StepKind};
 use crate::graph::view::View;
@@ -32,7 +32,8 @@ pub(super) fn extents(cx: &Cx) -> Extents {
     let sparse = sparse(cx);
     let operands = &cx.step.inputs[..cx.step.kind.operands()];
     let k = sparse.map_or(cx.step.inputs[0].view.dims[r - 1], |s| s.depth);
-    let (m, n) = (out.dims[r - 2], out.dims[r - 1]);
+    let of_column = cx.step.kind.of_column();
+    let (m, n) = (out.dims[r - 2], out.dims[r - 1] * of_column);
     let [a, b] = [0, 1].map(|i| &cx.step.inputs[i].view.strides);
     let deep = [a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1];
     // What a round takes of cells lies together.
@@ -47,13 +48,13 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         n,
         k,
         bytes: operands.iter().map(|a| cx.graph.tensor(a.tensor).bytes()).sum(),
-        stored: cx.dtype(Arg::Output).size(),
-        expression: epilogue::clocks(cx),
+        stored: cx.dtype(Arg::Output).size().div_ceil(of_column),
+        expression: epilogue::clocks(cx) / of_column as f64,
         deep,
         pitch: [0, 1].map(|i| pitch(cx, i, along[i], [left, right][i])),
         bands: true,
         shares: true,
-        apart: gemm::stores_apart(cx, &walk(r, m)),
+        apart: of_column == 1 && gemm::stores_apart(cx, &walk(r, m)),
         in_rows: gemm::stores_together(cx, &walk(r, m)),
         sparse: sparse.map(|s| s.side),
         transposed,
@@ -61,6 +62,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         loads: [0, 1].map(|i| loads(cx, i, along[i], k)),
         scaled: scaled(cx).is_some(),
         gathered: None,
+        pairs: of_column > 1,
         few: sparse.is_none() && scaled(cx).is_none(),
         lines: along.into_iter().enumerate().all(|(i, along)| has_lines(cx, i, along)),
     }
@@ -551,6 +553,6 @@ impl Operand {
         // Lines along the depth that are read to their ends end with whole loads.
         let anywhere = anywhere || part.from.is_some() && !self.is_wide();
         let together = self.together(cx, elements(tile), depth, anywhere);
-        Ok(loader::dense_together(&mut w.b, src, tile, (width, Order::PLAIN), together, item))
+        Ok(loader::dense_together(&mut w.b, src, tile, (width, tile.order(self.number)), together, item))
     }
 }

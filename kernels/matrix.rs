@@ -11,6 +11,7 @@
 //! neighbouring columns.
 
 mod operands;
+mod order;
 
 use super::choice::{self, Ending, Extents, Machine, Round, Together};
 use super::fragment;
@@ -44,6 +45,8 @@ pub(super) struct MatrixForm {
     /// Both operands have scales for blocks, which are operands of the instruction. What shares one it has in cells of all groups of lanes,
     /// one behind the other.
     pub scaled: bool,
+    /// Tiles of instructions take columns in an order in which the two of a pair are in neighbouring ones ([`Gated`]).
+    pub pairs: bool,
     /// Operands that transposing loads bring ([`loader`](super::loader)).
     pub transposed: [bool; 2],
     /// Both operands go straight to LDS ([`straight`](super::straight)). What a lane has of k then are cells of all groups of lanes in turn.
@@ -503,6 +506,7 @@ impl MatrixForm {
             swapped: false,
             in_rows: false,
             scaled: false,
+            pairs: false,
             transposed: [false; 2],
             straight: false,
         };
@@ -533,7 +537,7 @@ impl MatrixForm {
         let outer = fragment::runs(&waves, &tiles, d.bits);
         let lane = d.lane.iter().map(turn).chain(outer.lane).collect();
         let position = d.position.iter().map(turn).chain(outer.position).collect();
-        Fragment { lane, position, bits: d.bits, spacing: d.spacing }
+        self.in_order(Fragment { lane, position, bits: d.bits, spacing: d.spacing })
     }
 
     /// The sums are in accumulation registers: where the instruction has no others, or where they are many.
@@ -579,7 +583,7 @@ impl MatrixForm {
             f.lane = within.chain(f.lane).collect();
             f
         };
-        (read(of_a, 0, tile.m / down), read(of_b, tile.n / across, 0))
+        (read(of_a, 0, tile.m / down), self.in_order(read(of_b, tile.n / across, 0)))
     }
 
     /// The same of the words that go with operand 0 or 1: of a group of lanes those of its cells, or of the block that has its number.
@@ -648,7 +652,7 @@ impl Matrix<'_> {
         for c in 0..cells {
             let c_apart = if self.form.scaled { self.groups } else { 1 };
             let k = (step * self.groups * cells + c * c_apart) * tile.run;
-            let across = number as u32 * self.form.side();
+            let across = if of_rows { number as u32 * self.form.side() } else { self.form.column(number) };
             b.element(k, across);
             b.lds_read_into(to.slice(c as u8 * per_cell, per_cell), address, base + layout.at(k, across));
         }
@@ -691,7 +695,7 @@ impl Matrix<'_> {
                     if self.form.scaled {
                         srcs.extend(scales.map(Opnd::from));
                     }
-                    b.product(Some((i as u32 * side, j as u32 * side, k)));
+                    b.product(Some((i as u32 * side, self.form.column(j), k)));
                     b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
                 }
                 b.product(None);

@@ -98,7 +98,7 @@ pub use sized::magic;
 pub use tuning::{Product, Tuned, Tuning, TuningError, Way, When};
 pub use winograd::Transformed;
 
-use crate::graph::fused::{FusedGraph, Pool, Reduce, Step, StepKind, TensorId};
+use crate::graph::fused::{FusedGraph, Gated, Pool, Reduce, Step, StepKind, TensorId};
 use crate::graph::view::View;
 use crate::graph::walked;
 use crate::mir::{Buffer, Builder, Function, Memory};
@@ -274,9 +274,8 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
     let cx = cx(graph, step, target, tuning);
     let tiles = match &step.kind {
         _ if sized::fits(graph, step) => None,
-        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => {
-            matmul::candidates(&cx).ok()
-        }
+        kind if kind.is_product() => matmul::candidates(&cx).ok(),
+        StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => matmul::candidates(&cx).ok(),
         StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
     };
@@ -292,6 +291,9 @@ const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
 /// Channels come last where steps take so much less then: estimates.
 const WORTH_TURNING: f64 = 0.95;
+
+/// Answers of what the device shares that a step waits for behind another one, at least: stores', a count's, and loads'.
+const ANSWERS_BETWEEN: f64 = 3.0;
 
 /// What turning bytes on their way takes over what memory does.
 const TURNING: f64 = 1.0;
@@ -407,6 +409,28 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     )
     .or(nibbles);
     let next = sparse.as_ref().unwrap_or(graph);
+    let clocks = RefCell::new(FxHashMap::<String, Option<f64>>::default());
+    let gated = crate::graph::gate_dense_products(next, |graph, whole, parts| {
+        let of = |step: &Step| {
+            let key = key(graph, step);
+            let found = clocks.borrow().get(&key).copied();
+            found.unwrap_or_else(|| {
+                let found = product_clocks(&cx(graph, step, target, tuning));
+                clocks.borrow_mut().insert(key, found);
+                found
+            })
+        };
+        let machine = choice::Machine::of(target);
+        let waits = ANSWERS_BETWEEN * machine.device_latency;
+        let mut tensors = whole.inputs.iter().chain([&whole.output]).map(|a| graph.tensor(a.tensor));
+        let small = tensors.all(|t| t.bytes() < MAX_TENSOR_BYTES);
+        match (of(whole), parts.map(of)) {
+            (Some(whole), [Some(a), Some(b)]) => small && whole <= a + b + waits,
+            _ => false,
+        }
+    })
+    .or(sparse);
+    let next = gated.as_ref().unwrap_or(graph);
     let known = Known::default();
     let standard = crate::graph::standardize(next, |graph, norm, turned| {
         let small = |t: &crate::graph::Turned| graph.tensor(t.step.output.tensor).bytes() < MAX_TENSOR_BYTES;
@@ -414,7 +438,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         let are_worth = || standardized::are_worth(&cx(graph, norm, target, tuning), turned);
         turned.iter().all(small) && known.or(graph, before_and_after.chain([norm]), are_worth)
     })
-    .or(sparse);
+    .or(gated);
     let next = standard.as_ref().unwrap_or(graph);
     let finished = crate::graph::finish_with_norms(next, |graph, step| {
         graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES
@@ -469,6 +493,22 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(united)
     .or(turned)
+}
+
+/// Clocks of a product of dense factors, or of an elementwise step by what it moves, without their launches; none where neither tiles nor lines are estimated.
+fn product_clocks(cx: &Cx) -> Option<f64> {
+    if sized::fits(cx.graph, cx.step) {
+        return None;
+    }
+    if cx.step.kind == StepKind::Pointwise {
+        let accesses = cx.step.inputs.iter().chain([&cx.step.output]);
+        let bytes: usize = accesses.map(|a| a.view.len() * cx.graph.tensor(a.tensor).dtype.size()).sum();
+        return Some(bytes as f64 / choice::Machine::of(cx.target).memory);
+    }
+    match Dots::of(cx) {
+        Some(dots) => Some(dots.clocks(cx)),
+        None => matmul::clocks(cx).ok().flatten(),
+    }
 }
 
 /// Answers to one question about steps, by their keys: models repeat their layers.
@@ -530,15 +570,17 @@ pub fn lower_linked(
             Some(dots) => dots.lower(&cx),
             None => conv::lower(&cx, c),
         },
-        StepKind::MatMul | StepKind::Sparse(_) | StepKind::Scaled(_) | StepKind::Nibbles(_) => {
-            match (tiny::lower(&cx), Dots::of(&cx)) {
-                (Some(kernels), _) => kernels,
-                (None, Some(dots)) => dots.lower(&cx),
-                (None, None) => matmul::lower(&cx, None, None),
-            }
-        }
+        StepKind::MatMul
+        | StepKind::Gated(Gated { rows: None })
+        | StepKind::Sparse(_)
+        | StepKind::Scaled(_)
+        | StepKind::Nibbles(_) => match (tiny::lower(&cx), Dots::of(&cx)) {
+            (Some(kernels), _) => kernels,
+            (None, Some(dots)) => dots.lower(&cx),
+            (None, None) => matmul::lower(&cx, None, None),
+        },
         StepKind::Normed(n) => normed::lower(&cx, n),
-        StepKind::Standardized(s) => standardized::lower(&cx, s),
+        StepKind::Standardized(s) | StepKind::Gated(Gated { rows: Some(s) }) => standardized::lower(&cx, s),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Attention(a) => attention::lower(&cx, a),

@@ -19,7 +19,7 @@ use super::tile::{Form, Layout, Tile};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr, matmul, sized};
 use crate::graph::Turned;
-use crate::graph::fused::{MadeRows, Standardized, Step, StepKind};
+use crate::graph::fused::{Gated, MadeRows, Standardized, Step, StepKind};
 use crate::mir::{Gen, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::Target;
@@ -65,14 +65,15 @@ fn room(tile: &Tile) -> u32 {
 
 /// The product alone; it reads its own of the step's operands.
 fn product(step: &Step) -> Step {
-    Step { kind: StepKind::MatMul, ..step.clone() }
+    let kind = if step.kind.pairs() { StepKind::Gated(Gated { rows: None }) } else { StepKind::MatMul };
+    Step { kind, ..step.clone() }
 }
 
 /// True where products of normalised rows take less time than they do and the normalisation as launches of their own.
 pub(super) fn are_worth(cx: &Cx, turned: &[Turned]) -> bool {
     let StepKind::Normalize(norm) = cx.step.kind else { return false };
     let more = |t: &Turned| {
-        let StepKind::Standardized(s) = &t.step.kind else { return None };
+        let s = t.step.kind.standardized()?;
         let product = product(&t.step);
         let whole = Cx { step: &t.step, ..*cx };
         let cx = Cx { step: &product, ..*cx };
@@ -154,13 +155,14 @@ impl Rows<'_> {
         Ok(levels)
     }
 
-    /// What goes with `count` columns from one on (a vector) in all rows: the sums of factors, where they are asked for, and the bias.
-    pub fn columns(&self, w: &mut Writer, column: Part, count: u32) -> Res<Columns> {
+    /// What goes with `count` columns from one on (a vector), `behind` so many others, in all rows: the sums of factors, where they are asked
+    /// for, and the bias.
+    pub fn columns(&self, w: &mut Writer, column: Part, behind: usize, count: u32) -> Res<Columns> {
         let at = w.b.shl(column, 2u32);
         let at = w.b.to_vector(at);
         let mut of = |i: usize| -> Res<Part> {
             let buf = w.buffer(self.cx, Arg::Input(i))?;
-            Ok(w.b.load(buf, count as u8, at, 0u32, self.cx.step.inputs[i].view.offset as u32 * 4))
+            Ok(w.b.load(buf, count as u8, at, 0u32, (self.cx.step.inputs[i].view.offset as u32 + behind as u32) * 4))
         };
         let sums = if self.s.norm.center { Some(of(2)?) } else { None };
         Ok(Columns { sums, bias: of(3)? })

@@ -219,6 +219,14 @@ impl Tile {
         self.types.packed.filter(|_| matches!(self.form, Form::Vector { dot: None, .. }))
     }
 
+    /// In which order the lines of an operand lie in LDS.
+    pub fn order(&self, operand: usize) -> Order {
+        match self.form {
+            Form::Matrix(f) if operand == 1 => f.order(),
+            _ => Order::PLAIN,
+        }
+    }
+
     /// Where the elements of the result are: which workitem has them in which of its registers.
     pub fn fragment(&self) -> Fragment {
         match self.form {

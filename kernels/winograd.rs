@@ -234,6 +234,7 @@ fn extents(cx: &Cx) -> Extents {
         sparse: None,
         scaled: false,
         gathered: None,
+        pairs: false,
         loads: [Together::ANY; 2],
         few: false,
         lines: false,

@@ -567,6 +567,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             sparse: None,
             scaled: false,
             gathered: None,
+            pairs: false,
             loads: [choice::Together::ANY; 2],
             few: false,
             lines: false,

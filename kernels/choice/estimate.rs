@@ -598,6 +598,7 @@ mod tests {
             sparse: None,
             scaled: false,
             gathered: None,
+            pairs: false,
         }
     }
 

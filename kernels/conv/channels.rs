@@ -142,6 +142,7 @@ impl<'a> ByChannels<'a> {
             few: false,
             lines: false,
             gathered: Some(Gathered { table: false, words: false, channels: Some(padded), reach: None }),
+            pairs: false,
         }
     }
 

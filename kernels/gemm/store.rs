@@ -4,7 +4,10 @@
 //! that are alone on their part of a compute unit would wait for each row's by itself.
 
 use super::images::Gap;
+use super::pairs::Pairs;
 use super::{Sums, Walk, in_vectors};
+use crate::graph::PAIRED;
+use crate::graph::fused::Gated;
 use crate::graph::view::View;
 use crate::kernels::address::{self, Offset};
 use crate::kernels::error::Res;
@@ -112,14 +115,17 @@ pub(in crate::kernels) fn store(
     let all = Accesses::of(cx, walk);
     let (together, within) = (all.together, all.within);
     let (tile, columns) = (of.0, walk.columns(cx));
+    let of_column = cx.step.kind.of_column() as u32;
+    let width = tile.n / of_column;
+    let first = if of_column > 1 { (first.0, w.b.udiv(first.1, of_column)) } else { first };
     let vector = matches!(tile.form, Form::Vector { .. });
-    if within == together || !vector || levels.is_some() || columns < tile.n as usize {
-        let ends = !columns.is_multiple_of(tile.n as usize);
+    if within == together || !vector || levels.is_some() || columns < width as usize {
+        let ends = !columns.is_multiple_of(width as usize);
         return store_tile(w, cx, of, (walk, &all), (first, levels), Columns { together, ends }, &mut outer);
     }
     all.args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
     let (last, done) = (w.b.label(), w.b.label());
-    let end = w.b.add(first.1, tile.n);
+    let end = w.b.add(first.1, width);
     w.b.branch_lt(columns as u32, end, last);
     store_tile(w, cx, of, (walk, &all), (first, None), Columns { together: within, ends: false }, &mut outer)?;
     w.b.emit(op::S_BRANCH, &[], &[Opnd::Block(done)]);
@@ -150,6 +156,8 @@ fn store_tile(
 ) -> Res<()> {
     let regrouped = Rows::of(tile);
     let fragment = regrouped.as_ref().map_or_else(|| tile.fragment(), Rows::fragment);
+    let paired = if cx.step.kind.pairs() { Pairs::of(&fragment) } else { None };
+    let fragment = paired.as_ref().map_or(fragment, |paired| paired.results.clone());
     let item = w.b.workitem_id();
     let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
@@ -158,11 +166,12 @@ fn store_tile(
     let dims = inner[0].dims.clone();
     // Neighbours of a row lie together in registers and in memory.
     let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));
+    let together = if paired.is_some() { together.min(Gated::GROUP as u32) } else { together };
     let wide = (0..together.trailing_zeros()).all(neighbours);
     // Each group of columns is handled at once: these neighbours, or one.
     let group = if wide { together } else { 1 };
     // Positions of the first row's groups, and of the first column's rows, with what they add to it.
-    let all = 0..tile.m * tile.n / tile.threads();
+    let all = 0..tile.m * tile.n / tile.threads() / cx.step.kind.of_column() as u32;
     let row_of = |p: &u32| fragment.element(0, *p).0;
     let col_of = |p: &u32| fragment.element(0, *p).1;
     let mut cols: Vec<u32> = all.clone().filter(|p| row_of(p) == 0 && p % group == 0).collect();
@@ -178,7 +187,8 @@ fn store_tile(
         let coords = address::coordinates(&mut w.b, at, &dims);
         col_coords.push((coords, inside));
         if let Some((rows, _)) = levels {
-            of_columns.push(rows.columns(w, at, group)?);
+            let behind = [0, columns].into_iter().take(cx.step.kind.of_column());
+            of_columns.push(behind.map(|behind| rows.columns(w, at, behind, group)).collect::<Res<Vec<_>>>()?);
         }
     }
     let mut plans = Vec::new();
@@ -239,10 +249,14 @@ fn store_tile(
             rows.reach(w, sums, turned, delta);
         }
         let sums = turned.as_ref().map_or(sums, |t| &t.sums);
-        let mut row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
+        let of_group = |c: &u32| match &paired {
+            Some(paired) => paired.positions(p + c).map(|p| sums.slice(p, group)).to_vec(),
+            None => vec![sums.slice(p + c, group)],
+        };
+        let mut row: Vec<Vec<Part>> = cols.iter().map(of_group).collect();
         if let (Some((rows, levels)), Some(pairs)) = (levels, pairs) {
             let pair = w.b.lds_read(2, pairs, levels.pairs + 8 * levels.team * delta);
-            for (sums, columns) in row.iter_mut().zip(&of_columns) {
+            for (sums, columns) in row.iter_mut().flatten().zip(of_columns.iter().flatten()) {
                 *sums = rows.corrected(w, *sums, pair, columns);
             }
         }
@@ -320,14 +334,17 @@ impl Results<'_> {
         Ok(begun)
     }
 
-    /// Stores the results of a row, whose sums are there.
-    fn store(&mut self, w: &mut Writer, Begun { rows, raw }: Begun, row: &[Part]) -> Res<()> {
+    /// Stores the results of a row, whose sums are there: those of each group of columns, and of what is paired with them.
+    fn store(&mut self, w: &mut Writer, Begun { rows, raw }: Begun, row: &[Vec<Part>]) -> Res<()> {
         let (cx, group) = (self.cx, self.group);
         let mut once: Vec<Option<Vec<Value>>> = vec![None; self.plans.len()];
-        for (g, &sums) in row.iter().enumerate() {
-            let sums = in_vectors(w, sums);
-            let own = sums.len / group as u8;
-            let values: Vec<Value> = (0..group as u8).map(|e| Value::of(self.t, sums.slice(e * own, own))).collect();
+        for (g, sums) in row.iter().enumerate() {
+            let of_group = |sums: &Part| {
+                let sums = in_vectors(w, *sums);
+                let own = sums.len / group as u8;
+                (0..group as u8).map(|e| Value::of(self.t, sums.slice(e * own, own))).collect()
+            };
+            let values: Vec<Vec<Value>> = sums.iter().map(of_group).collect();
             let mut operands: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
             for (k, p) in self.plans.iter().enumerate() {
                 let Arg::Input(i) = p.arg else { continue };
@@ -346,8 +363,9 @@ impl Results<'_> {
             }
             let mut results = Vec::new();
             for e in 0..group {
-                let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
-                results.push(expr::eval_sum(&mut w.b, &cx.step.expr, &input, values[e])?);
+                let of = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
+                let input = |i: u32| values.get(1).filter(|_| i == PAIRED).map_or_else(|| of(i), |paired| paired[e]);
+                results.push(expr::eval_sum(&mut w.b, &cx.step.expr, &input, values[0][e])?);
             }
             let (k, p) = self.plans.iter().enumerate().next_back().expect("the output is an access");
             let buf = w.buffer(cx, Arg::Output)?;

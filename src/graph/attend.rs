@@ -251,7 +251,7 @@ pub(super) fn rewritten(e: &Expr, root: Val, operand: impl Fn(u32) -> Option<Op>
             Op::Select(c, x, y) => Op::Select(at(c), at(x), at(y)),
             Op::Cast(x) => Op::Cast(at(x)),
             Op::Bits(x) => Op::Bits(at(x)),
-            same @ (Op::Acc | Op::Const(_)) => same,
+            same @ (Op::Acc | Op::Paired | Op::Const(_)) => same,
         };
         map[i] = out.push(op, node.dtype);
     }
@@ -260,7 +260,7 @@ pub(super) fn rewritten(e: &Expr, root: Val, operand: impl Fn(u32) -> Option<Op>
 
 fn each_operand(op: Op, mut f: impl FnMut(Val)) {
     match op {
-        Op::Acc | Op::Input(_) | Op::Const(_) => {}
+        Op::Acc | Op::Paired | Op::Input(_) | Op::Const(_) => {}
         Op::Unary(_, x) | Op::Cast(x) | Op::Bits(x) => f(x),
         Op::Binary(_, x, y) => [x, y].into_iter().for_each(f),
         Op::Select(c, x, y) => [c, x, y].into_iter().for_each(&mut f),

@@ -192,6 +192,8 @@ impl Binary {
 pub enum Op {
     /// The value the producing kernel computed. Only in epilogues.
     Acc,
+    /// The value that the producing kernel computed of the column that goes with this one ([`Gated`](super::fused::Gated)). Only in epilogues.
+    Paired,
     /// The element that operand number `i` of the step has at the current coordinates.
     Input(u32),
     /// A literal.
@@ -273,7 +275,7 @@ impl Expr {
 
     /// Number of operations that cost an instruction.
     pub fn cost(&self) -> usize {
-        self.nodes.iter().filter(|n| !matches!(n.op, Op::Acc | Op::Input(_) | Op::Const(_))).count()
+        self.nodes.iter().filter(|n| !matches!(n.op, Op::Acc | Op::Paired | Op::Input(_) | Op::Const(_))).count()
     }
 
     /// Adds a node, or finds the equal one that is already there.
@@ -377,7 +379,7 @@ impl Expr {
             let new = match node.op {
                 Op::Acc => acc.expect("an accumulator to stand for Acc"),
                 Op::Input(i) => input(self, i, node.dtype),
-                Op::Const(_) => self.push(node.op, node.dtype),
+                Op::Paired | Op::Const(_) => self.push(node.op, node.dtype),
                 Op::Unary(op, a) => self.push(Op::Unary(op, at(a)), node.dtype),
                 Op::Binary(op, a, b) => self.binary(op, at(a), at(b)),
                 Op::Select(c, a, b) => self.push(Op::Select(at(c), at(a), at(b)), node.dtype),
@@ -433,7 +435,7 @@ impl Expr {
 /// The nodes that `op` reads.
 pub fn operands(op: Op) -> impl Iterator<Item = Val> {
     let list = match op {
-        Op::Acc | Op::Input(_) | Op::Const(_) => [None; 3],
+        Op::Acc | Op::Paired | Op::Input(_) | Op::Const(_) => [None; 3],
         Op::Unary(_, a) | Op::Cast(a) | Op::Bits(a) => [Some(a), None, None],
         Op::Binary(_, a, b) => [Some(a), Some(b), None],
         Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
@@ -443,7 +445,7 @@ pub fn operands(op: Op) -> impl Iterator<Item = Val> {
 
 pub(super) fn rename(op: Op, f: impl Fn(Val) -> Val) -> Op {
     match op {
-        Op::Acc | Op::Input(_) | Op::Const(_) => op,
+        Op::Acc | Op::Paired | Op::Input(_) | Op::Const(_) => op,
         Op::Unary(o, a) => Op::Unary(o, f(a)),
         Op::Cast(a) => Op::Cast(f(a)),
         Op::Bits(a) => Op::Bits(f(a)),
@@ -462,9 +464,10 @@ impl fmt::Display for Expr {
         let mut text: Vec<String> = Vec::with_capacity(self.nodes.len());
         for (i, n) in self.nodes.iter().enumerate() {
             let at = |v: &Val| text[v.index()].as_str();
-            let leaf = matches!(n.op, Op::Acc | Op::Input(_) | Op::Const(_));
+            let leaf = matches!(n.op, Op::Acc | Op::Paired | Op::Input(_) | Op::Const(_));
             let s = match &n.op {
                 Op::Acc => "acc".to_string(),
+                Op::Paired => "paired".to_string(),
                 Op::Input(k) => format!("in{k}"),
                 Op::Const(c) => c.to_string(),
                 Op::Unary(op, a) => format!("{}({})", format!("{op:?}").to_lowercase(), at(a)),

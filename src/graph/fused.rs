@@ -27,10 +27,10 @@
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
-    Attention, Before, Coder, ComputedLines, Conv, Extremes, Fourier, LineRule, MadeLines, MadeRows, MadeUpdates,
-    Nibbles, Normalize, Normed, NormedRows, Packed, Parts, Passes, Pool, PoolOp, Program, Reduce, ReduceOp, Resample,
-    Scaled, Scan, Scatter, Scattered, Softmax, Sparse, Standardized, StepKind, Summand, Taps, TopK, Undefined, Window,
-    Zeros,
+    Attention, Before, Coder, ComputedLines, Conv, Extremes, Fourier, Gated, LineRule, MadeLines, MadeRows,
+    MadeUpdates, Nibbles, Normalize, Normed, NormedRows, Packed, Parts, Passes, Pool, PoolOp, Program, Reduce,
+    ReduceOp, Resample, Scaled, Scan, Scatter, Scattered, Softmax, Sparse, Standardized, StepKind, Summand, Taps, TopK,
+    Undefined, Window, Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;
@@ -308,7 +308,10 @@ impl FusedGraph {
                 Op::Input(i) if self.tensor(step.inputs[i as usize].tensor).dtype != node.dtype => {
                     return Err(Broken::ReadAs { number: i, dtype: node.dtype });
                 }
-                Op::Acc if inferred.as_ref().is_none_or(|i| i.dtype != node.dtype) => {
+                Op::Paired if !step.kind.pairs() => {
+                    return Err(Broken::Acc { used: node.dtype, computed: "nothing".into() });
+                }
+                Op::Acc | Op::Paired if inferred.as_ref().is_none_or(|i| i.dtype != node.dtype) => {
                     let computed = inferred.map_or("nothing".into(), |i| i.dtype.to_string());
                     return Err(Broken::Acc { used: node.dtype, computed });
                 }

@@ -255,6 +255,7 @@ impl Interpreter {
         }
         let operands = Operands { interpreter: self, step };
         let results = step.kind.interpret(&operands).map_err(at_step)?;
+        let paired = step.kind.interpret_paired(&operands).map_err(at_step)?;
         let beside = step.kind.interpret_beside(&operands).map_err(at_step)?;
         let out_view = &step.output.view;
         let mut cells = Vec::new();
@@ -262,8 +263,11 @@ impl Interpreter {
         let mut n = 0;
         each(&out_view.dims, |coords| {
             let acc = results.as_ref().map(|r| r.get(n));
+            let value = evaluate(&step.expr, acc, &mut cells, |i| match &paired {
+                Some(paired) if i == PAIRED => paired.get(n),
+                _ => self.read(&step.inputs[i as usize], coords),
+            });
             n += 1;
-            let value = evaluate(&step.expr, acc, &mut cells, |i| self.read(&step.inputs[i as usize], coords));
             values.push((out_view.at(coords) as usize, value));
         });
         let out = self.data[step.output.tensor.index()].as_mut().expect("fetched before");
@@ -317,6 +321,9 @@ pub(super) fn rows(v: &View, n: usize, mut f: impl FnMut(&[usize])) {
     });
 }
 
+/// The operand number under which an evaluation asks for [`Op::Paired`].
+pub(crate) const PAIRED: u32 = u32::MAX;
+
 /// Evaluates an expression. `cells` is scratch space.
 pub(crate) fn evaluate(
     expr: &Expr,
@@ -330,6 +337,7 @@ pub(crate) fn evaluate(
         let value = match n.op {
             // Sums of integers wrap as a register of their type does.
             Op::Acc => cast(acc.expect("an accumulator"), n.dtype),
+            Op::Paired => cast(input(PAIRED), n.dtype),
             Op::Input(i) => round(input(i)),
             _ => operation(n, |v| (cells[v.index()], expr.type_of(v))),
         };
@@ -342,7 +350,7 @@ pub(crate) fn evaluate(
 /// are what a device computes. Panics for operations that stand for something else.
 pub(super) fn operation(n: &Node, at: impl Fn(Val) -> (Scalar, DType)) -> Scalar {
     let value = match n.op {
-        Op::Acc | Op::Input(_) => unreachable!("operands are no operations"),
+        Op::Acc | Op::Paired | Op::Input(_) => unreachable!("operands are no operations"),
         Op::Const(c) => c,
         Op::Unary(op, a) => unary(op, n.dtype, at(a).0),
         Op::Binary(op, a, b) => binary(op, n.dtype, at(a).1, at(a).0, at(b).0),

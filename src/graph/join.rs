@@ -62,7 +62,7 @@ pub(super) fn side(graph: &FusedGraph, step: &Step) -> Option<usize> {
     if !matches!(tensor.role, Role::Constant(_)) || v.offset != 0 {
         return None;
     }
-    if step.kind != StepKind::MatMul {
+    if !step.kind.is_product() {
         let whole = |a: &Access| {
             let t = graph.tensor(a.tensor);
             let rows = a.view.is_dense() && a.view.offset == 0 && a.view.len() == t.len();

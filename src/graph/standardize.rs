@@ -10,7 +10,9 @@
 use super::attend::renumbered;
 use super::expr::{Binary, Expr, Op, Val};
 use super::forward::redirect;
-use super::fused::{Access, FusedGraph, MadeRows, Normalize, Role, Standardized, Step, StepKind, Tensor, TensorId};
+use super::fused::{
+    Access, FusedGraph, Gated, MadeRows, Normalize, Role, Standardized, Step, StepKind, Tensor, TensorId,
+};
 use super::join;
 use super::uses::{Changes, Changing, Uses};
 use super::view::View;
@@ -110,7 +112,9 @@ impl Found {
         let (scale, shift) = (operand(graph, self.scale), operand(graph, self.shift));
         for (turned, made) in turned.iter().zip(constants) {
             let by = (scale.as_deref(), shift.as_deref());
-            let folded = folded(graph, &graph.steps[turned.at].inputs[1], by, room)?;
+            let [whole, of_columns @ ..] = folded(graph, &graph.steps[turned.at].inputs[1], by, room)?;
+            let of_columns = of_columns.map(|t| if turned.step.kind.pairs() { in_halves(&t) } else { t });
+            let folded = [whole].into_iter().chain(of_columns);
             for (t, data) in made.into_iter().zip(folded) {
                 graph.tensors[t.index()].role = Role::Constant(data);
             }
@@ -124,19 +128,19 @@ impl Found {
         let (read, factors, rest) = product(graph, normal, i)?;
         let product = &graph.steps[i];
         let t = graph.tensor(factors.tensor).clone();
-        let columns = product.output.view.dims[1];
+        let columns = factors.view.dims[1];
         let step = |inputs: Vec<Access>, moved: u32| -> Option<Step> {
             let number = |i: u32| Some(if i < 2 { i } else { i + moved });
             Some(Step {
                 name: format!("{}+{}", normal.name, product.name),
-                kind: StepKind::Standardized(Standardized { norm: self.norm, made: None }),
+                kind: kind_of(product.kind.pairs(), Standardized { norm: self.norm, made: None }),
                 inputs,
                 expr: renumbered(&product.expr, product.expr.result(), number)?,
                 output: product.output.clone(),
             })
         };
         let whole = step(Vec::new(), Standardized::FACTORS as u32 - 2)?;
-        let of_columns = View { offset: 0, dims: product.output.view.dims.clone(), strides: vec![0, 1] };
+        let of_columns = View { offset: 0, dims: vec![product.output.view.dims[0], columns], strides: vec![0, 1] };
         let empty = |graph: &mut FusedGraph| -> Option<TensorId> {
             let (name, dtype, shape) = (t.name.clone(), DType::F32, vec![columns]);
             let data = HostTensor::filled(dtype, &shape, &[0; 4]).ok()?;
@@ -186,12 +190,23 @@ impl Found {
         step.expr = renumbered(&step.expr, step.expr.result(), behind)?;
         step.inputs.splice(Standardized::FACTORS..Standardized::FACTORS, operands);
         let view = View::dense(&dims);
-        step.kind = StepKind::Standardized(Standardized {
-            norm: self.norm,
-            made: Some(MadeRows { view, expr, operands: count }),
-        });
+        let made = Some(MadeRows { view, expr, operands: count });
+        step.kind = kind_of(step.kind.pairs(), Standardized { norm: self.norm, made });
         Some(readers)
     }
+}
+
+/// A product of normalised rows, of single columns or of pairs.
+fn kind_of(pairs: bool, rows: Standardized) -> StepKind {
+    if pairs { StepKind::Gated(Gated { rows: Some(rows) }) } else { StepKind::Standardized(rows) }
+}
+
+/// What goes with columns in the order of a product of pairs: that of all first ones, then of all second ones.
+fn in_halves(of_columns: &HostTensor) -> HostTensor {
+    let all = of_columns.to_f32();
+    let side = |side: usize| (0..all.len() / 2).map(move |n| Gated::columns(n)[side]);
+    let turned: Vec<f32> = side(0).chain(side(1)).map(|column| all[column]).collect();
+    HostTensor::from_f32(of_columns.shape(), &turned)
 }
 
 /// What multiplies the value that an expression is made of, and what is added then: operands, where there are any. `None` of expressions
@@ -224,7 +239,7 @@ fn product(graph: &FusedGraph, normal: &Step, i: usize) -> Option<(Access, Acces
     let length = *normal.output.view.dims.last()?;
     let read = step.inputs.first()?;
     let once = step.inputs.iter().filter(|a| a.tensor == rows).count() == 1 && read.tensor == rows;
-    let fits = step.kind == StepKind::MatMul && step.output.view.rank() == 2 && step.output.tensor != rows;
+    let fits = step.kind.is_product() && step.output.view.rank() == 2 && step.output.tensor != rows;
     let whole = |elements: i64| elements % length as i64 == 0;
     if !fits || !once || read.view.dims[1] != length || read.view.strides[1] != 1 {
         return None;

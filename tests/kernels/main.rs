@@ -22,6 +22,7 @@ mod divided;
 mod dots;
 mod executed;
 mod fourier;
+mod gated;
 mod images;
 mod joined;
 mod listings;

@@ -47,11 +47,7 @@ impl Kind for MatMul {
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        Ok(Some(match (at.data(0), at.data(1)) {
-            (Data::Float(a), Data::Float(b)) => Data::Float(matmul(a, at.view(0), b, at.view(1), at.dims())),
-            (Data::Int(a), Data::Int(b)) => Data::Int(matmul(a, at.view(0), b, at.view(1), at.dims())),
-            _ => return Err(Error::Integers),
-        }))
+        MatMul::product(at, |n| n).map(Some)
     }
 
     fn collapse(&self, step: &mut Step) {
@@ -89,16 +85,34 @@ impl Kind for MatMul {
     }
 }
 
-fn matmul<T: Term>(a: &[T], av: &View, b: &[T], bv: &View, dims: &[usize]) -> Vec<T> {
+impl MatMul {
+    /// The product, of which each column is one of the right factor's.
+    pub fn product(at: &Operands<'_>, column: impl Fn(usize) -> usize) -> Result<Data, Error> {
+        match (at.data(0), at.data(1)) {
+            (Data::Float(a), Data::Float(b)) => {
+                Ok(Data::Float(matmul((a, at.view(0)), (b, at.view(1)), at.dims(), column)))
+            }
+            (Data::Int(a), Data::Int(b)) => Ok(Data::Int(matmul((a, at.view(0)), (b, at.view(1)), at.dims(), column))),
+            _ => Err(Error::Integers),
+        }
+    }
+}
+
+fn matmul<T: Term>(
+    (a, av): (&[T], &View),
+    (b, bv): (&[T], &View),
+    dims: &[usize],
+    column: impl Fn(usize) -> usize,
+) -> Vec<T> {
     let r = dims.len();
     let k = av.dims[r - 1];
     let mut out = Vec::with_capacity(dims.iter().product());
-    let start = |v: &View, c: &[usize], d: usize| {
+    let start = |v: &View, c: &[usize], d: usize, line: usize| {
         let batch: i64 = (0..r - 2).map(|i| c[i] as i64 * v.strides[i]).sum();
-        v.offset + batch + c[d] as i64 * v.strides[d]
+        v.offset + batch + line as i64 * v.strides[d]
     };
     each(dims, |c| {
-        let (a0, b0) = (start(av, c, r - 2), start(bv, c, r - 1));
+        let (a0, b0) = (start(av, c, r - 2, c[r - 2]), start(bv, c, r - 1, column(c[r - 1])));
         let factors = |i: i64| (a[(a0 + i * av.strides[r - 1]) as usize], b[(b0 + i * bv.strides[r - 2]) as usize]);
         out.push((0..k as i64).map(factors).fold(T::ZERO, |sum, (a, b)| sum.and(a, b)));
     });

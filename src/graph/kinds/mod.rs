@@ -6,6 +6,7 @@ mod computed;
 mod conv;
 mod extremes;
 mod fourier;
+mod gated;
 mod matmul;
 mod nibbles;
 mod normalize;
@@ -32,6 +33,7 @@ pub use computed::{ComputedLines, LineRule};
 pub use conv::{Before, Conv, Summand};
 pub use extremes::Extremes;
 pub use fourier::{Fourier, Passes};
+pub use gated::Gated;
 pub use nibbles::Nibbles;
 pub use normalize::Normalize;
 pub use normed::Normed;
@@ -84,6 +86,8 @@ pub enum StepKind {
     Scaled(Scaled),
     /// The same where both factors are integers of 4 bits, two in a byte.
     Nibbles(Nibbles),
+    /// A product of pairs of columns.
+    Gated(Gated),
     /// Pooling.
     Pool(Pool),
     /// Reduction.
@@ -122,6 +126,26 @@ pub enum StepKind {
     Parts(Parts),
 }
 
+impl StepKind {
+    /// What it says of rows that it normalises and multiplies.
+    pub fn standardized(&self) -> Option<&Standardized> {
+        match self {
+            StepKind::Standardized(s) | StepKind::Gated(Gated { rows: Some(s) }) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// A matrix product, whether of single columns or of pairs.
+    pub fn is_product(&self) -> bool {
+        matches!(self, StepKind::MatMul | StepKind::Gated(Gated { rows: None }))
+    }
+
+    /// Columns of a product for each of the results.
+    pub fn of_column(&self) -> usize {
+        1 + usize::from(self.pairs())
+    }
+}
+
 /// The one place where a kind is looked up.
 impl Deref for StepKind {
     type Target = dyn Kind;
@@ -133,6 +157,7 @@ impl Deref for StepKind {
             StepKind::Sparse(k) => k,
             StepKind::Scaled(k) => k,
             StepKind::Nibbles(k) => k,
+            StepKind::Gated(k) => k,
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
             StepKind::Extremes(k) => k,
@@ -203,6 +228,16 @@ pub trait Kind {
 
     /// What it computes, for all coordinates of the output in row-major order; nothing where `infer` says nothing.
     fn interpret(&self, operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error>;
+
+    /// It computes two values for each element of the output ([`Op::Paired`](super::expr::Op::Paired)).
+    fn pairs(&self) -> bool {
+        false
+    }
+
+    /// The second of these, for all coordinates of the output in row-major order.
+    fn interpret_paired(&self, _operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error> {
+        Ok(None)
+    }
 
     /// What a part of the output along dimension `d` of `rank` needs of operand `i`: a part of the same place along the dimension given,
     /// or all of it; `None` where the kind does not compute parts along `d`.

@@ -46,6 +46,19 @@ impl Standardized {
         out.chunks_mut(view.dims[1]).for_each(|row| self.norm.normalize(row));
         Ok(out)
     }
+
+    /// The product. Each column of the output is a column of the factors, and has a bias of its own.
+    pub(super) fn product(&self, at: &Operands<'_>, of: impl Fn(usize) -> [usize; 2]) -> Result<Data, Error> {
+        let (rows, factors, bias) = (self.rows(at)?, at.floats(1)?, at.floats(3)?);
+        let (view, depth) = (at.view(1), at.view(0).dims[1]);
+        let mut out = Vec::new();
+        each(at.dims(), |c| {
+            let [column, own] = of(c[1]);
+            let term = |k: usize| rows[c[0] * depth + k] * factors[view.at(&[k, column]) as usize];
+            out.push(bias[at.view(3).at(&[c[0], own]) as usize] + (0..depth).map(term).sum::<f64>());
+        });
+        Ok(Data::Float(out))
+    }
 }
 
 impl Kind for Standardized {
@@ -85,14 +98,7 @@ impl Kind for Standardized {
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        let (rows, factors, bias) = (self.rows(at)?, at.floats(1)?, at.floats(3)?);
-        let (view, depth) = (at.view(1), at.view(0).dims[1]);
-        let mut out = Vec::new();
-        each(at.dims(), |c| {
-            let term = |k: usize| rows[c[0] * depth + k] * factors[view.at(&[k, c[1]]) as usize];
-            out.push(bias[at.view(3).at(c) as usize] + (0..depth).map(term).sum::<f64>());
-        });
-        Ok(Some(Data::Float(out)))
+        self.product(at, |n| [n; 2]).map(Some)
     }
 
     fn beside(&self) -> Option<&View> {
