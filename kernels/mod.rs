@@ -340,8 +340,30 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
         },
     );
     let graph = turned.as_ref().unwrap_or(graph);
-    let unpacked =
-        crate::graph::unpack_weights(graph, |graph, step| !packed::multiplies(&cx(graph, step, target, tuning)));
+    let clocks = RefCell::new(FxHashMap::<String, Option<f64>>::default());
+    let gates = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
+        let of = |step: &Step| {
+            let key = key(graph, step);
+            let found = clocks.borrow().get(&key).copied();
+            found.unwrap_or_else(|| {
+                let found = product_clocks(&cx(graph, step, target, tuning));
+                clocks.borrow_mut().insert(key, found);
+                found
+            })
+        };
+        let machine = choice::Machine::of(target);
+        let waits = ANSWERS_BETWEEN * machine.device_latency;
+        let mut tensors = whole.inputs.iter().chain([&whole.output]).map(|a| graph.tensor(a.tensor));
+        let small = tensors.all(|t| t.bytes() < MAX_TENSOR_BYTES);
+        match (of(whole), parts.map(of)) {
+            (Some(whole), [Some(a), Some(b)]) => small && whole <= a + b + waits,
+            _ => false,
+        }
+    };
+    let widened = |graph: &FusedGraph, step: &Step| !packed::multiplies(&cx(graph, step, target, tuning));
+    let pairs = crate::graph::gate_widened_products(graph, widened, gates);
+    let next = pairs.as_ref().unwrap_or(graph);
+    let unpacked = crate::graph::unpack_weights(next, widened).or(pairs);
     let next = unpacked.as_ref().unwrap_or(graph);
     let beside = crate::graph::join_windows(next, worth).or(unpacked);
     let next = beside.as_ref().unwrap_or(graph);
@@ -409,27 +431,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     )
     .or(nibbles);
     let next = sparse.as_ref().unwrap_or(graph);
-    let clocks = RefCell::new(FxHashMap::<String, Option<f64>>::default());
-    let gated = crate::graph::gate_dense_products(next, |graph, whole, parts| {
-        let of = |step: &Step| {
-            let key = key(graph, step);
-            let found = clocks.borrow().get(&key).copied();
-            found.unwrap_or_else(|| {
-                let found = product_clocks(&cx(graph, step, target, tuning));
-                clocks.borrow_mut().insert(key, found);
-                found
-            })
-        };
-        let machine = choice::Machine::of(target);
-        let waits = ANSWERS_BETWEEN * machine.device_latency;
-        let mut tensors = whole.inputs.iter().chain([&whole.output]).map(|a| graph.tensor(a.tensor));
-        let small = tensors.all(|t| t.bytes() < MAX_TENSOR_BYTES);
-        match (of(whole), parts.map(of)) {
-            (Some(whole), [Some(a), Some(b)]) => small && whole <= a + b + waits,
-            _ => false,
-        }
-    })
-    .or(sparse);
+    let gated = crate::graph::gate_dense_products(next, gates).or(sparse);
     let next = gated.as_ref().unwrap_or(graph);
     let known = Known::default();
     let standard = crate::graph::standardize(next, |graph, norm, turned| {

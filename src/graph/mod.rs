@@ -87,7 +87,7 @@ pub(crate) use nibbles::nibble_factors;
 pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
 pub(crate) use paged::read_by_tables;
-pub(crate) use pairs::gate_dense_products;
+pub(crate) use pairs::{gate_dense_products, gate_widened_products};
 pub(crate) use partial::{Cuts, comes_out_even, in_pieces};
 pub(crate) use parts::unite_parts;
 pub use precision::in_type;

@@ -3,10 +3,13 @@
 //! A gated layer multiplies the same rows by two constants, and makes one result of a column of each. Exporters write that as two products, of which
 //! one then has the other as an operand of its end, or as one of twice as many columns whose halves an elementwise step puts together. Where
 //! the columns of a pair lie side by side in the constant, who sums one of them sums the other, too, and stores their result alone.
+//!
+//! Packed weights that are widened before so many rows are multiplied by them are put in that order while they are packed.
 
 use super::expr::{Expr, Op, Val};
-use super::fused::{Access, FusedGraph, Gated, Role, Step, StepKind, Tensor, TensorId};
+use super::fused::{Access, FusedGraph, Gated, Packed, Role, Step, StepKind, Tensor, TensorId};
 use super::join;
+use super::unpack::widened_weights;
 use super::uses::{Changes, Changing, Uses};
 use super::view::View;
 use crate::tensor::{DType, HostTensor, Room};
@@ -17,36 +20,83 @@ pub(crate) fn gate_dense_products(
     graph: &FusedGraph,
     worth: impl Fn(&FusedGraph, &Step, [&Step; 2]) -> bool,
 ) -> Option<FusedGraph> {
+    gated(graph, &|_, step| step.kind == StepKind::MatMul, worth)
+}
+
+/// The same of products with packed weights, of those that `which` names, whose weights are widened.
+pub(crate) fn gate_widened_products(
+    graph: &FusedGraph,
+    which: impl Fn(&FusedGraph, &Step) -> bool,
+    worth: impl Fn(&FusedGraph, &Step, [&Step; 2]) -> bool,
+) -> Option<FusedGraph> {
+    let takes = |graph: &FusedGraph, step: &Step| match &step.kind {
+        StepKind::Packed(p) => p.rows.is_none() && p.gate.is_none() && which(graph, step),
+        _ => false,
+    };
+    gated(graph, &takes, worth)
+}
+
+/// The same of products that are taken.
+fn gated(
+    graph: &FusedGraph,
+    takes: &dyn Fn(&FusedGraph, &Step) -> bool,
+    worth: impl Fn(&FusedGraph, &Step, [&Step; 2]) -> bool,
+) -> Option<FusedGraph> {
     let (mut changing, mut room) = (Changing::of(graph), Room::default());
     for at in 0..graph.steps.len() {
-        let (now, uses) = (changing.graph(), changing.uses());
-        if let Some(found) = Found::of_halves(now, uses, at).or_else(|| Found::of_two(now, uses, at)) {
+        let search = Search { graph: changing.graph(), uses: changing.uses(), takes };
+        if let Some(found) = search.halves(at).or_else(|| search.two(at)) {
             changing.attempt(|graph, _| found.changes(graph, at, &worth, &mut room));
         }
     }
     changing.end()
 }
 
-/// A product of pairs, whose constant is still to be made.
+/// A product of pairs, whose weights are still to be made.
 struct Found {
     step: Step,
-    /// The constant with the first columns of all pairs in front of the second ones, and the dimension along which these are.
-    weights: HostTensor,
+    /// The constants of a product of which each is that of two, the first columns of all pairs in front of the second ones: what they are
+    /// like, and the dimension along which columns are.
+    weights: Vec<(Access, HostTensor)>,
     axis: usize,
+    /// How they are packed, if they are.
+    packed: Option<Packed>,
     /// The step in front of the one whose place it takes, which goes.
     before: usize,
 }
 
-impl Found {
+/// Where such products are looked for.
+struct Search<'a> {
+    graph: &'a FusedGraph,
+    uses: &'a Uses,
+    takes: &'a dyn Fn(&FusedGraph, &Step) -> bool,
+}
+
+impl Search<'_> {
+    /// The product by a constant, in front of step `reader`, that wrote all of a tensor which that step alone reads.
+    fn product(&self, t: TensorId, reader: usize) -> Option<usize> {
+        let (graph, uses) = (self.graph, self.uses);
+        let &[writer] = &uses.writers[t.index()][..] else { return None };
+        let step = &graph.steps[writer];
+        let alone = graph.tensor(t).role == Role::Intermediate && uses.readers[t.index()] == [reader];
+        let dense = || join::lying(graph, &step.output).is_some_and(|order| order.is_sorted());
+        let known = |a: &Access| {
+            matches!(graph.tensor(a.tensor).dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8)
+        };
+        let fits = alone && step.inputs.get(1).is_some_and(known) && (self.takes)(graph, step) && dense();
+        (fits && join::side(graph, step).is_some()).then_some(writer)
+    }
+
     /// Of an elementwise step that puts the halves of a product's rows together.
-    fn of_halves(graph: &FusedGraph, uses: &Uses, at: usize) -> Option<Found> {
+    fn halves(&self, at: usize) -> Option<Found> {
+        let graph = self.graph;
         let step = &graph.steps[at];
         if step.kind != StepKind::Pointwise || !step.inputs.iter().all(Access::is_plain) {
             return None;
         }
-        let (whole, before) = step.inputs.iter().find_map(|a| Some((a.tensor, product(graph, uses, a.tensor, at)?)))?;
+        let (whole, before) = step.inputs.iter().find_map(|a| Some((a.tensor, self.product(a.tensor, at)?)))?;
         let product = &graph.steps[before];
-        let dims = &product.output.view.dims;
+        let (dims, end) = (&product.output.view.dims, product.kind.operands());
         let (last, columns) = (dims.len() - 1, dims[dims.len() - 1] / 2);
         let results: Vec<usize> = dims[..last].iter().copied().chain([columns]).collect();
         let output = lifted(&step.output, &results)?;
@@ -70,42 +120,48 @@ impl Found {
                 operand(expr, &mut inputs, Access { view, ..access.clone() }, dtype)
             })
         });
-        let (axis, weights) = (join::side(graph, product)?, constant(graph, product)?.clone());
-        let step = Step {
-            name: format!("{}+{}", product.name, step.name),
-            kind: StepKind::Gated(Gated { rows: None }),
-            inputs,
-            expr: expr.finish(result),
-            output,
-        };
-        Some(Found { step, weights, axis, before })
+        let weights = product.inputs[1..end].iter().map(|a| match &graph.tensor(a.tensor).role {
+            Role::Constant(data) => Some((a.clone(), data.clone())),
+            _ => None,
+        });
+        let name = format!("{}+{}", product.name, step.name);
+        let step =
+            Step { name, kind: StepKind::Gated(Gated { rows: None }), inputs, expr: expr.finish(result), output };
+        let axis = join::side(graph, product)?;
+        Some(Found { step, weights: weights.collect::<Option<_>>()?, axis, packed: packed(product), before })
     }
 
     /// Of a product whose end has another one of the same rows as an operand.
-    fn of_two(graph: &FusedGraph, uses: &Uses, at: usize) -> Option<Found> {
-        let step = &graph.steps[at];
-        if step.kind != StepKind::MatMul || !uses.writers[step.output.tensor.index()].contains(&at) {
+    fn two(&self, at: usize) -> Option<Found> {
+        let graph = self.graph;
+        let (step, end) = (&graph.steps[at], graph.steps[at].kind.operands());
+        if !(self.takes)(graph, step) || !self.uses.writers[step.output.tensor.index()].contains(&at) {
             return None;
         }
-        let (number, before) = step.inputs.iter().enumerate().skip(2).find_map(|(i, a)| {
-            let before = product(graph, uses, a.tensor, at)?;
+        let (number, before) = step.inputs.iter().enumerate().skip(end).find_map(|(i, a)| {
+            let before = self.product(a.tensor, at)?;
             let once = step.inputs.iter().filter(|other| other.tensor == a.tensor).count() == 1;
             (once && a.is_plain() && agree(&a.view, &graph.steps[before].output.view)).then_some((i, before))
         })?;
         let first = &graph.steps[before];
-        let both = [step, first];
-        let [own, other] = both.map(|s| &s.inputs[1]);
-        let alike = step.inputs[0] == first.inputs[0] && own.view == other.view;
-        let same = graph.tensor(own.tensor).dtype == graph.tensor(other.tensor).dtype;
+        let dtype = |a: &Access| graph.tensor(a.tensor).dtype;
+        let alike = |k: usize| {
+            let [own, other] = [step, first].map(|s| &s.inputs[k]);
+            own.view == other.view && dtype(own) == dtype(other)
+        };
+        let same = step.kind == first.kind && step.inputs[0] == first.inputs[0] && (1..end).all(alike);
         let columns = *step.output.view.dims.last()?;
-        if !alike || !same || !columns.is_multiple_of(Gated::GROUP) {
+        if !same || !columns.is_multiple_of(Gated::GROUP) {
             return None;
         }
         let axis = join::side(graph, step)?;
-        let weights = join::joined_weights(graph, &both, 1)?;
         let d = step.output.view.rank() - 1;
-        let view = join::widened(step, 1, &[columns; 2], d);
-        let mut inputs = vec![step.inputs[0].clone(), Access { view, ..own.clone() }];
+        let weights = (1..end).map(|k| {
+            let view = join::widened(step, k, &[columns; 2], d);
+            Some((Access { view, ..step.inputs[k].clone() }, join::joined_weights(graph, &[step, first], k)?))
+        });
+        let weights: Vec<(Access, HostTensor)> = weights.collect::<Option<_>>()?;
+        let mut inputs = vec![step.inputs[0].clone(), weights[0].0.clone()];
         let mut expr = Expr::new();
         let read = |expr: &mut Expr, inputs: &mut Vec<Access>, access: &Access, dtype| {
             operand(expr, inputs, access.clone(), dtype)
@@ -115,16 +171,18 @@ impl Found {
             i if i == number => end_of(expr, first, 1, |expr, a, dtype| read(expr, &mut inputs, a, dtype)),
             i => read(expr, &mut inputs, &step.inputs[i], dtype),
         });
-        let step = Step {
+        let whole = Step {
             name: format!("{}+{}", first.name, step.name),
             kind: StepKind::Gated(Gated { rows: None }),
             inputs,
             expr: expr.finish(result),
             output: step.output.clone(),
         };
-        Some(Found { step, weights, axis, before })
+        Some(Found { step: whole, weights, axis, packed: packed(step), before })
     }
+}
 
+impl Found {
     /// What changes, where that is worth it.
     fn changes(
         self,
@@ -133,40 +191,63 @@ impl Found {
         worth: &impl Fn(&FusedGraph, &Step, [&Step; 2]) -> bool,
         room: &mut Room,
     ) -> Option<Changes> {
-        let Found { mut step, weights, axis, before } = self;
-        let (dtype, shape) = (weights.dtype(), weights.shape().to_vec());
-        let empty = HostTensor::filled(dtype, &shape, &vec![0; dtype.size()]).ok()?;
-        let name = graph.tensor(step.inputs[1].tensor).name.clone();
-        let made = graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(empty) });
-        step.inputs[1].tensor = made;
-        let parts = [&graph.steps[before], &graph.steps[at]];
-        if graph.step_promises(&step).is_err() || !worth(graph, &step, parts) {
+        let Found { mut step, weights, axis, packed, before } = self;
+        let mut made = Vec::new();
+        for (access, data) in &weights {
+            let (dtype, shape) = (data.dtype(), data.shape().to_vec());
+            let empty = HostTensor::filled(dtype, &shape, &vec![0; dtype.size()]).ok()?;
+            let name = graph.tensor(access.tensor).name.clone();
+            let tensor = graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(empty) });
+            made.push(Access { tensor, ..access.clone() });
+        }
+        let mut widening = None;
+        let is_worth = match &packed {
+            None => {
+                step.inputs[1] = made[0].clone();
+                worth(graph, &step, [&graph.steps[before], &graph.steps[at]])
+            }
+            Some(packed) => {
+                let dtype = graph.tensor(step.inputs[0].tensor).dtype;
+                let (first, wide) = widened_weights(graph, packed, &step.name, &made, dtype)?;
+                widening = Some(first);
+                step.inputs[1] = wide;
+                let apart = apart(graph, &step, dtype);
+                worth(graph, &step, apart.each_ref())
+            }
+        };
+        if !is_worth || graph.step_promises(&step).is_err() {
             return None;
         }
-        graph.tensors[made.index()].role =
-            Role::Constant(in_pairs(&weights, step.inputs[1].view.dims.iter().rev(), axis, room)?);
-        Some(vec![(before, None), (at, Some(step))])
+        let columns = 2 * step.output.view.dims.last()?;
+        for (access, (_, data)) in made.iter().zip(&weights) {
+            graph.tensors[access.tensor.index()].role = Role::Constant(in_pairs(data, columns, axis, room)?);
+        }
+        Some(vec![(before, widening), (at, Some(step))])
     }
 }
 
-/// The product by a constant, in front of step `reader`, that wrote all of a tensor which that step alone reads.
-fn product(graph: &FusedGraph, uses: &Uses, t: TensorId, reader: usize) -> Option<usize> {
-    let &[writer] = &uses.writers[t.index()][..] else { return None };
-    let step = &graph.steps[writer];
-    let alone = graph.tensor(t).role == Role::Intermediate && uses.readers[t.index()] == [reader];
-    let dense = join::lying(graph, &step.output).is_some_and(|order| order.is_sorted());
-    let known = matches!(
-        graph.tensor(step.inputs.get(1)?.tensor).dtype,
-        DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8
-    );
-    (step.kind == StepKind::MatMul && alone && dense && known && join::side(graph, step).is_some()).then_some(writer)
-}
-
-fn constant<'g>(graph: &'g FusedGraph, product: &Step) -> Option<&'g HostTensor> {
-    match &graph.tensor(product.inputs[1].tensor).role {
-        Role::Constant(data) => Some(data),
+/// How the weights of a product are packed, if they are.
+fn packed(product: &Step) -> Option<Packed> {
+    match &product.kind {
+        StepKind::Packed(p) => Some(p.clone()),
         _ => None,
     }
+}
+
+/// A product of pairs of widened weights as a product alone, and a step that makes results of what that stores.
+fn apart(graph: &mut FusedGraph, step: &Step, dtype: DType) -> [Step; 2] {
+    let mut dims = step.output.view.dims.clone();
+    dims.iter_mut().last().into_iter().for_each(|columns| *columns *= 2);
+    let whole = Tensor { name: step.name.clone(), dtype, shape: dims.clone(), role: Role::Intermediate };
+    let output = Access::new(graph.add_tensor(whole), View::dense(&dims));
+    let product = Step {
+        kind: StepKind::MatMul,
+        inputs: step.inputs[..2].to_vec(),
+        expr: Expr::acc(dtype),
+        output: output.clone(),
+        ..step.clone()
+    };
+    [product, Step { kind: StepKind::Pointwise, inputs: vec![output], expr: Expr::copy(dtype), ..step.clone() }]
 }
 
 /// Both walk the same elements.
@@ -209,16 +290,10 @@ fn end_of(expr: &mut Expr, product: &Step, side: usize, mut read: impl FnMut(&mu
     expr.append(&product.expr, acc, |expr, i, dtype| read(expr, &product.inputs[i as usize], dtype))
 }
 
-/// A constant in the order of pairs. What lies along the other dimension is read in `room`.
-fn in_pairs<'d>(
-    weights: &HostTensor,
-    mut extents: impl Iterator<Item = &'d usize>,
-    axis: usize,
-    room: &mut Room,
-) -> Option<HostTensor> {
-    let (columns, depth) = (*extents.next()?, *extents.next()?);
-    let size = weights.dtype().size();
-    let (line, each) = if axis == 1 { (columns * size, size) } else { (columns * depth * size, depth * size) };
+/// A constant in the order of pairs of so many columns. What does not lie in memory is read in `room`.
+fn in_pairs(weights: &HostTensor, columns: usize, axis: usize, room: &mut Room) -> Option<HostTensor> {
+    let each = if axis == 1 { weights.dtype().size() } else { weights.byte_len() / columns };
+    let line = columns * each;
     let own = weights.brought(room);
     let turn = |(to, from): (&mut [u8], &[u8])| {
         let (first, second) = from.split_at(line / 2);

@@ -2,9 +2,10 @@
 
 use super::attend::renumbered;
 use super::expr::Expr;
-use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor};
+use super::fused::{Access, FusedGraph, Packed, Role, Step, StepKind, Tensor};
 use super::ops::widening;
 use super::view::View;
+use crate::tensor::DType;
 
 /// The graph with products of widened weights in the place of those that `which` names; `None` where there are none.
 pub(crate) fn unpack_weights(graph: &FusedGraph, which: impl Fn(&FusedGraph, &Step) -> bool) -> Option<FusedGraph> {
@@ -28,22 +29,10 @@ fn unpacked(graph: &mut FusedGraph, step: &Step) -> Option<[Step; 2]> {
     if p.rows.is_some() || p.gate.is_some() {
         return None;
     }
-    let (end, n) = (p.weights_end(), step.output.view.dims[1]);
+    let end = p.weights_end();
     let dtype = graph.tensor(step.inputs[0].tensor).dtype;
-    let types: Vec<_> = step.inputs[1..end].iter().map(|a| graph.tensor(a.tensor).dtype).collect();
-    let program = widening(p, n, &types, dtype)?;
-    let (name, shape) = (format!("{} weights", step.name), vec![n, p.depth]);
-    let wide = graph.add_tensor(Tensor { name, dtype, shape: shape.clone(), role: Role::Intermediate });
-    let mut expr = Expr::new();
-    let acc = expr.push_acc(dtype);
-    let first = Step {
-        name: step.name.clone(),
-        kind: StepKind::Program(program),
-        inputs: step.inputs[1..end].to_vec(),
-        expr: expr.finish(acc),
-        output: Access::new(wide, View::dense(&shape)),
-    };
-    let mut inputs = vec![step.inputs[0].clone(), Access::new(wide, View::dense(&shape).permuted(&[1, 0]))];
+    let (first, wide) = widened_weights(graph, p, &step.name, &step.inputs[1..end], dtype)?;
+    let mut inputs = vec![step.inputs[0].clone(), wide];
     inputs.extend_from_slice(&step.inputs[end..]);
     let number = |i: u32| i.checked_sub(end as u32).map(|i| i + 2);
     let second = Step {
@@ -54,4 +43,28 @@ fn unpacked(graph: &mut FusedGraph, step: &Step) -> Option<[Step; 2]> {
         output: step.output.clone(),
     };
     Some([first, second])
+}
+
+/// A step that widens packed weights, and how a product reads these.
+pub(super) fn widened_weights(
+    graph: &mut FusedGraph,
+    p: &Packed,
+    name: &str,
+    weights: &[Access],
+    dtype: DType,
+) -> Option<(Step, Access)> {
+    let n = weights.first()?.view.dims[0];
+    let types: Vec<_> = weights.iter().map(|a| graph.tensor(a.tensor).dtype).collect();
+    let program = widening(p, n, &types, dtype)?;
+    let (view, role) = (View::dense(&[n, p.depth]), Role::Intermediate);
+    let tensor = Tensor { name: format!("{name} weights"), dtype, shape: view.dims.clone(), role };
+    let wide = graph.add_tensor(tensor);
+    let step = Step {
+        name: name.to_string(),
+        kind: StepKind::Program(program),
+        inputs: weights.to_vec(),
+        expr: Expr::acc(dtype),
+        output: Access::new(wide, view.clone()),
+    };
+    Some((step, Access::new(wide, view.permuted(&[1, 0]))))
 }

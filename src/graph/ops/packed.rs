@@ -14,8 +14,8 @@ use crate::graph::scaled::{SHIFTS, pair_in_byte, shifts_along};
 use crate::graph::view::View;
 use crate::tensor::{DType, HostTensor};
 
-/// Products of more rows are worth a widened matrix; of more than a few they are where a target multiplies no packed ones of so many.
-const MOST: usize = 16;
+/// Products of more rows by packed floats, or by what is packed irregularly, are worth a widened matrix; by other packed numbers where a target
+/// multiplies none of so many (`graph/unpack.rs`).
 const FEW: usize = 8;
 
 /// Rows of numbers in an operand of a program.
@@ -228,8 +228,7 @@ fn product(cx: &mut Lowering<'_>, bits: usize, float: Option<DType>) -> Res<()> 
         && [Some(a), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)))
         && (plain(cx.dtype(scales)) || cx.dtype(scales) == DType::F8E8M0);
     let left = cx.without_base(a).reshaped(&[rows, k]);
-    let most = if matches!(kind.zeros, Zeros::Floats(_)) { FEW } else { MOST };
-    let y = if rows <= most && regular {
+    let y = if (rows <= FEW || float.is_none()) && regular {
         let words = |elements: i64| (elements * dtype.size() as i64) % 4 == 0;
         let good = |v: &View| v.strides[1] == 1 && words(v.strides[0]) && words(v.offset);
         let mut inputs = vec![cx.operand_of(left, good)];
