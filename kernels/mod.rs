@@ -11,6 +11,7 @@ mod blob;
 mod blocks;
 mod bounds;
 mod choice;
+mod contested;
 mod conv;
 mod crossed;
 mod direct;
@@ -34,6 +35,7 @@ mod integer;
 mod inverse;
 mod joint;
 mod lanes;
+mod lasts;
 mod lines;
 mod linked;
 mod loader;
@@ -598,6 +600,7 @@ pub fn lower_linked(
         StepKind::Resample(r) => resample::lower(&cx, r),
         StepKind::TopK(best) => topk::lower(&cx, best),
         StepKind::Scatter(s) => scatter::lower(&cx, s),
+        StepKind::Lasts(l) => lasts::lower(&cx, l),
         StepKind::Parts(p) => parts::lower(&cx, p),
     };
     let mut kernels = kernels.map_err(unsupported)?;

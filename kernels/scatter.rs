@@ -1,9 +1,10 @@
 //! Scatter: a copy, and then a workitem for each line along the axis that stores what replaces elements of it, one after the other.
 //!
 //! A line's stores are a workitem's own, in program order, so that of several for one place the last one stays, in every run. Several indices and
-//! elements are on their way together. Where no two are for one place, neighbours of each are a workitem's, which may have to make them first.
+//! elements are on their way together. Where there are too few lines for that, updates find out which are [for one place](super::contested). Where no two are for one place, neighbours of each are a workitem's, which may have to make them first.
 
 use super::address::{self, Offset};
+use super::contested;
 use super::error::{Reason, Res};
 use super::reduce::scalar_loop;
 use super::values::{self, Value};
@@ -91,24 +92,46 @@ pub(super) fn lower(cx: &Cx, scatter: &Scatter) -> Res<Vec<Kernel>> {
         return Err(Reason::Malformed("indices that are no numbers"));
     }
     let cx = Cx { moves: scatter.made.is_none(), ..*cx };
-    kernels.push(if scatter.apart { one_by_one(&cx, scatter)? } else { line_by_line(&cx, scatter.axis)? });
+    match scatter.apart {
+        true => kernels.push(one_by_one(&cx, scatter)?),
+        false if Scatter::has_many_lines(&cx.view(Arg::Input(2)).dims, scatter.axis) => {
+            kernels.push(line_by_line(&cx, scatter.axis)?);
+        }
+        false => kernels.extend(contested::lower(&cx, scatter.axis)?),
+    }
     Ok(kernels)
 }
 
 /// Workitems of a workgroup for so many in all.
-fn workgroup(cx: &Cx, items: usize) -> u32 {
+pub(super) fn workgroup(cx: &Cx, items: usize) -> u32 {
     let many = items >= (ENOUGH * WORKGROUP * cx.target.cus()) as usize;
     if many { WORKGROUP } else { cx.target.info().wave_size }
 }
 
-/// The number of a workitem, or the last one's that is needed, and the lanes that are, where not all are.
-fn numbered(w: &mut Writer, items: usize) -> (Part, Option<Part>) {
-    let item = pointwise::linear_index(&mut w.b);
-    let last = w.b.to_vector(items as u32 - 1);
-    let held = w.b.op(Gen::Min.of(Type::U32), &[item.into(), last.into()]);
-    let all = items.is_multiple_of(w.b.function().workgroup_size as usize);
-    let present = (!all).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(items as u32).into(), item.into()]));
-    (held, present)
+/// What a workitem is one of.
+pub(super) struct Numbered {
+    /// Its number, or the last one's that is needed.
+    pub held: Part,
+    /// The lanes that are, where not all are.
+    pub present: Option<Part>,
+}
+
+impl Numbered {
+    /// Number `item` of `items`, which workitems count up to a multiple of `round`.
+    pub fn of(w: &mut Writer, item: Part, items: usize, round: u32) -> Numbered {
+        let last = w.b.to_vector(items as u32 - 1);
+        let held = w.b.op(Gen::Min.of(Type::U32), &[item.into(), last.into()]);
+        let all = items.is_multiple_of(round as usize);
+        let present = (!all).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(items as u32).into(), item.into()]));
+        Numbered { held, present }
+    }
+
+    /// The workitem's own number of so many.
+    pub fn own(w: &mut Writer, items: usize) -> Numbered {
+        let item = pointwise::linear_index(&mut w.b);
+        let round = w.b.function().workgroup_size;
+        Numbered::of(w, item, items, round)
+    }
 }
 
 /// Each workitem stores all updates of a line.
@@ -118,7 +141,7 @@ fn line_by_line(cx: &Cx, axis: usize) -> Res<Kernel> {
     let updates = std::mem::replace(&mut dims[axis], 1) as u32;
     let lines: usize = dims.iter().product();
     let mut w = cx.kernel(workgroup(cx, lines));
-    let (held, present) = numbered(&mut w, lines);
+    let Numbered { held, present } = Numbered::own(&mut w, lines);
     let coords = address::coordinates(&mut w.b, held, &dims);
     let t = cx.dtype(Arg::Output);
     let mut of_line = coords.clone();
@@ -169,7 +192,7 @@ fn one_by_one(cx: &Cx, scatter: &Scatter) -> Res<Kernel> {
     }
     let items: usize = steps.iter().product();
     let mut w = cx.kernel(workgroup(cx, items));
-    let (held, present) = numbered(&mut w, items);
+    let Numbered { held, present } = Numbered::own(&mut w, items);
     let mut coords = address::coordinates(&mut w.b, held, &steps);
     if let Some(Some(last)) = coords.last_mut() {
         *last = w.b.mul(*last, width as u32);
@@ -205,12 +228,12 @@ fn one_by_one(cx: &Cx, scatter: &Scatter) -> Res<Kernel> {
 }
 
 /// Places along the axis.
-fn dims_along(cx: &Cx, axis: usize) -> u32 {
+pub(super) fn dims_along(cx: &Cx, axis: usize) -> u32 {
     cx.view(Arg::Output).dims[axis] as u32
 }
 
 /// The place that an index means, of so many, and the lanes whose place there is.
-fn placed(w: &mut Writer, index: Value, extent: u32) -> (Part, Part) {
+pub(super) fn placed(w: &mut Writer, index: Value, extent: u32) -> (Part, Part) {
     let index = index.whole(&mut w.b).dword(0);
     let turned = w.b.add(index, extent);
     let negative = w.b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), index.into()]);

@@ -364,7 +364,7 @@ fn reads(step: &Step) -> impl Iterator<Item = TensorId> {
 
 /// What a step writes, and where: nothing where that is not known.
 fn writes(step: &Step) -> impl Iterator<Item = (TensorId, Option<&View>)> {
-    let known = step.output.is_plain() && !matches!(step.kind, StepKind::Scatter(_));
+    let known = step.output.is_plain() && !matches!(step.kind, StepKind::Scatter(_) | StepKind::Lasts(_));
     let view = move |t: TensorId| (known && t == step.output.tensor).then_some(&step.output.view);
     step.written().map(move |t| (t, view(t)))
 }

@@ -742,6 +742,12 @@ fn indices(args: &[Arg], graph: &FusedGraph, step: &Step) -> Vec<Indices> {
     };
     // Keys of an attention lie in blocks.
     let rows = if let StepKind::Attention(kind) = &step.kind { kind.rows() } else { None };
+    let along = |axis: usize| Some(step.output.view.dims[axis] as u64);
+    let scattered = match &step.kind {
+        StepKind::Scatter(s) => vec![None, along(s.axis)],
+        StepKind::Lasts(l) => vec![along(l.axis)],
+        _ => Vec::new(),
+    };
     let of = |(n, arg): (usize, &Arg)| {
         let (id, extent) = match *arg {
             Arg::Index(i, k) => {
@@ -750,6 +756,7 @@ fn indices(args: &[Arg], graph: &FusedGraph, step: &Step) -> Vec<Indices> {
             }
             Arg::Input(i) if rows == Some(i) => (step.inputs[i].tensor, *step.inputs[1].view.dims.last()? as u64),
             Arg::Input(0) if matches!(step.kind, StepKind::TopK(_)) => (step.inputs[0].tensor, RANKED),
+            Arg::Input(i) if i < scattered.len() => (step.inputs[i].tensor, scattered[i]?),
             Arg::Input(i) => (step.inputs[i].tensor, told.iter().find(|t| t.0 == i)?.1),
             _ => return None,
         };

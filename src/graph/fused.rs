@@ -27,7 +27,7 @@
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
-    Attention, Before, Coder, ComputedLines, Conv, Extremes, Fourier, Gated, LineRule, MadeLines, MadeRows,
+    Attention, Before, Coder, ComputedLines, Conv, Extremes, Fourier, Gated, Lasts, LineRule, MadeLines, MadeRows,
     MadeUpdates, Nibbles, Normalize, Normed, NormedRows, Packed, Parts, Passes, Pool, PoolOp, Program, Reduce,
     ReduceOp, Resample, Scaled, Scan, Scatter, Scattered, Softmax, Sparse, Standardized, StepKind, Summand, Taps, TopK,
     Undefined, Window, Zeros,

@@ -233,7 +233,7 @@ fn many_slices_are_scattered_in_their_order() {
     }
 }
 
-/// What is stored over a copy, because all other elements stay: found by looking, and of more updates by sorting them.
+/// What is stored over a copy, because all other elements stay: found by looking, and of more updates by the last one of each place.
 #[test]
 fn a_few_of_many_elements_are_scattered_in_their_order() {
     #[rustfmt::skip]
@@ -259,6 +259,26 @@ fn a_few_of_many_elements_are_scattered_in_their_order() {
     elements(&sorted, DType::F32, "none", 91, 0.0);
     slices(&[1 << 19], 600, 1, "none", 92);
     slices(&[1024, 512], 600, 2, "none", 93);
+}
+
+/// Updates that find out by themselves which of them are for one element: none, a few, and nearly all of them.
+#[test]
+fn contested_elements_are_replaced_by_the_last_update() {
+    #[rustfmt::skip]
+    let cases = [
+        Case { shape: &[701, 7], idx: &[701, 6], axis: 0, narrow: &[701, 6], constant: false },
+        Case { shape: &[90_001], idx: &[301], axis: 0, narrow: &[301], constant: false },
+        Case { shape: &[3, 397, 5], idx: &[2, 333, 5], axis: 1, narrow: &[2, 333, 5], constant: true },
+        Case { shape: &[5, 1024], idx: &[5, 513], axis: 1, narrow: &[5, 513], constant: false },
+    ];
+    for (seed, case) in (100..).zip(&cases) {
+        for dtype in [DType::F32, DType::F16, DType::I8, DType::I64, DType::Bool] {
+            elements(case, dtype, "none", seed, 0.0);
+        }
+    }
+    // More than a small card takes at once.
+    let many = Case { shape: &[1 << 16, 2], idx: &[40_000, 2], axis: 0, narrow: &[40_000, 2], constant: false };
+    elements(&many, DType::F32, "none", 110, 0.0);
 }
 
 /// More than a workgroup sorts.

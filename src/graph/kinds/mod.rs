@@ -7,6 +7,7 @@ mod conv;
 mod extremes;
 mod fourier;
 mod gated;
+mod lasts;
 mod matmul;
 mod nibbles;
 mod normalize;
@@ -34,6 +35,7 @@ pub use conv::{Before, Conv, Summand};
 pub use extremes::Extremes;
 pub use fourier::{Fourier, Passes};
 pub use gated::Gated;
+pub use lasts::Lasts;
 pub use nibbles::Nibbles;
 pub use normalize::Normalize;
 pub use normed::Normed;
@@ -122,6 +124,8 @@ pub enum StepKind {
     TopK(TopK),
     /// Elements that are replaced at places along an axis.
     Scatter(Scatter),
+    /// Which update of a place is the last one.
+    Lasts(Lasts),
     /// Rows of several parts, or parts of rows.
     Parts(Parts),
 }
@@ -175,6 +179,7 @@ impl Deref for StepKind {
             StepKind::Resample(k) => k,
             StepKind::TopK(k) => k,
             StepKind::Scatter(k) => k,
+            StepKind::Lasts(k) => k,
             StepKind::Parts(k) => k,
         }
     }

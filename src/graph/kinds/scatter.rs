@@ -31,7 +31,15 @@ pub struct MadeUpdates {
     pub operands: usize,
 }
 
+/// So many lines that are replaced in are as many workitems' work.
+const MANY_LINES: usize = 2048;
+
 impl Scatter {
+    /// Whether updates of these dimensions have enough lines along an axis.
+    pub fn has_many_lines(dims: &[usize], axis: usize) -> bool {
+        dims.iter().product::<usize>() / dims[axis] >= MANY_LINES
+    }
+
     /// The operands that updates are, or are made of.
     pub fn updates(&self) -> Range<usize> {
         2..2 + self.made.as_ref().map_or(1, |made| made.operands)

@@ -2,17 +2,15 @@
 //! the first, with what all of them make of the element in their order. So no two are stored at one place, and results are the same in every run.
 
 use super::ordered::{Indices, place, target};
-use super::rank::{around, in_order};
 use super::scatter::{Combine, held, in_turn};
-use crate::graph::expr::{Scalar, Val};
+use crate::graph::expr::Val;
 use crate::graph::fused::{Access, Coder, Scatter, StepKind};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
-use crate::tensor::DType;
 
-/// So many updates of a line look at each other; more are sorted.
-const LOOKED_AT: usize = 256;
+/// So many updates of a line look at each other; of more the last one of each place is found.
+pub(super) const LOOKED_AT: usize = 256;
 
 /// Updates that are looked at together.
 const TOGETHER: usize = 32;
@@ -20,8 +18,8 @@ const TOGETHER: usize = 32;
 /// Elements for each update, at least.
 const ELEMENTS: usize = 8;
 
-/// Places above which it is worth the launches to sort.
-const WORTH_SORTING: usize = 1 << 19;
+/// Places above which it is worth the launches to find these.
+const WORTH_FINDING: usize = 1 << 19;
 
 /// Elements for each time that an update looks at another one to combine them, at least.
 const WORTH_COMBINING: usize = 16;
@@ -47,7 +45,7 @@ impl Few {
         let [all, elements, lines_of] = [&self.dims, &self.shape, lines].map(|dims| dims.iter().product::<usize>());
         let (n, places) = (self.dims[*axis], self.extent().saturating_mul(lines_of / lines[*axis]));
         let fits = match how {
-            Combine::Replace => n <= LOOKED_AT || places >= WORTH_SORTING,
+            Combine::Replace => n <= LOOKED_AT || places >= WORTH_FINDING,
             _ => n <= LOOKED_AT && all.saturating_mul(n * WORTH_COMBINING) <= elements,
         };
         fits && all.saturating_mul(ELEMENTS) <= elements && elements.saturating_mul(8) < crate::graph::LARGEST
@@ -56,7 +54,10 @@ impl Few {
     /// The tensor after its updates.
     pub fn apply(&self, cx: &mut Lowering<'_>, how: Combine) -> Lazy {
         let Indices { lines, axis, .. } = &self.indices;
-        let (places, values) = if self.dims[*axis] <= LOOKED_AT { self.looked(cx, how) } else { self.sorted(cx) };
+        let (places, values) = match self.dims[*axis] <= LOOKED_AT {
+            true => self.looked(cx, how),
+            false => (self.last(cx), self.updates.clone()),
+        };
         let mut places = Access { view: View::dense(lines), ..cx.stored_access(places) };
         // Those of one line are for several.
         (0..lines.len()).filter(|d| lines[*d] < self.dims[*d]).for_each(|d| places.view.strides[d] = 0);
@@ -146,47 +147,21 @@ impl Few {
         (places, cx.stored_access(values))
     }
 
-    /// Places and values in the order of places, of updates that replace.
-    fn sorted(&self, cx: &mut Lowering<'_>) -> (Lazy, Access) {
+    /// Places of those that replace: the last one of each.
+    fn last(&self, cx: &mut Lowering<'_>) -> Lazy {
         let Indices { table, lines, axis, .. } = &self.indices;
-        let n = self.dims[*axis];
-        let coords = |c: &mut Coder| (0..lines.len()).map(|d| c.coord(d)).collect::<Vec<_>>();
-        let targets = cx.program(vec![table.clone()], lines, |c| {
-            let at = coords(c);
-            self.target(c, &at)
-        });
-        let targets = cx.stored_access(targets);
-        let order = in_order(cx, targets.clone(), around(lines, *axis));
-        // The coordinates of the update that is so far behind in the order, of operand 1.
-        let update = |c: &mut Coder, at: &[Val], i: Val| {
-            let at = self.with(at, i);
-            let i = place(c, &at, lines);
-            let number = c.load_int(1, i);
-            self.with(&at, number)
-        };
-        let places = cx.program(vec![targets, order.clone()], lines, |c| {
-            let at = coords(c);
-            let next = c.plus(at[*axis], 1);
-            let held = c.clamp(next, 0, n as i64);
-            let [own, other] = [at[*axis], held].map(|i| {
-                let at = update(c, &at, i);
-                let i = place(c, &at, lines);
-                c.load(0, i)
-            });
-            let (same, last) = (c.eq(own, other), c.within(next, 0, n as i64));
-            let followed = c.and(same, last);
-            let no = c.literal(DType::Bool, Scalar::Int(0));
-            let stands = c.eq(followed, no);
+        let mut ends = lines.clone();
+        ends[*axis] = self.extent();
+        let last = self.indices.lasts(cx);
+        cx.program(vec![table.clone(), last], lines, |c| {
+            let at: Vec<Val> = (0..lines.len()).map(|d| c.coord(d)).collect();
+            let own = self.target(c, &at);
+            let held = c.clamp(own, 0, self.extent() as i64);
+            let there = self.with(&at, held);
+            let i = place(c, &there, &ends);
+            let last = c.load(1, i);
+            let stands = c.eq(last, at[*axis]);
             self.kept(c, own, stands)
-        });
-        let dtype = cx.graph.tensor(self.updates.tensor).dtype;
-        let values = cx.program(vec![self.updates.clone(), order], &self.dims, |c| {
-            let at = coords(c);
-            let at = update(c, &at, at[*axis]);
-            let i = place(c, &at, &self.dims);
-            let value = c.load(0, i);
-            c.cast(value, dtype)
-        });
-        (places, cx.stored_access(values))
+        })
     }
 }

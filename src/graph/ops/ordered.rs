@@ -1,12 +1,14 @@
 //! Many updates of a tensor: their numbers are sorted by the places that they are for, so that each element of the result finds
-//! its own side by side and in their order. What is combined is combined in that order, the same in every run.
+//! its own side by side and in their order. What is combined is combined in that order, the same in every run. Of what replaces only the last one of each
+//! place is looked for.
 
 use super::rank::{ABOVE, around, in_order};
 use super::scatter::{Combine, held};
 use crate::graph::expr::{Binary, Scalar, Val};
-use crate::graph::fused::{Access, Coder, Role};
+use crate::graph::fused::{Access, Coder, Lasts, Role, StepKind};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
+use crate::graph::view::View;
 use crate::tensor::DType;
 
 /// More updates of a line than that are sorted: as many launches take as long as looking at so many.
@@ -53,9 +55,7 @@ pub(super) struct Updates {
     pub updates: Access,
     /// Its dimensions.
     pub dims: Vec<usize>,
-    /// In what order, by lines of the dimensions of the updates or of 1.
-    pub order: Order,
-    /// Dimensions of these lines.
+    /// The dimensions of its indices: the same ones, or 1 where all along one are for the same place.
     pub lines: Vec<usize>,
 }
 
@@ -110,6 +110,31 @@ impl Indices {
         order
     }
 
+    /// The last update of each place, perhaps found for another scatter, -1 where there is none.
+    pub fn lasts(&self, cx: &mut Lowering<'_>) -> Access {
+        if let Some((_, last)) = cx.lasts.iter().find(|(other, _)| other.is_same(self, cx)) {
+            return last.clone();
+        }
+        let Indices { table, lines, axis, extents } = self;
+        let extent = extents.iter().product();
+        let places = match extents.len() {
+            1 => Access { view: table.view.reshaped(lines).unwrap_or_else(|| View::dense(lines)), ..table.clone() },
+            _ => {
+                let places = cx.program(vec![table.clone()], lines, |c| {
+                    let at: Vec<Val> = (0..lines.len()).map(|d| c.coord(d)).collect();
+                    let u = place(c, &at, lines);
+                    let to = target(c, 0, u, extents);
+                    let (inside, none) = (c.within(to, 0, extent as i64), c.int(extent as i64));
+                    c.select(inside, to, none)
+                });
+                cx.stored_access(places)
+            }
+        };
+        let last = lasts(cx, places, lines, *axis, extent);
+        cx.lasts.push((self.clone(), last.clone()));
+        last
+    }
+
     /// They are the same ones, or equal constants.
     pub fn is_same(&self, other: &Indices, cx: &Lowering<'_>) -> bool {
         let constant = |i: &Indices| match &cx.graph.tensor(i.table.tensor).role {
@@ -122,6 +147,14 @@ impl Indices {
         };
         table && (&self.lines, self.axis, &self.extents) == (&other.lines, other.axis, &other.extents)
     }
+}
+
+/// The last update of each place of so many along an axis, by places of updates in lines; -1 where there is none.
+pub(super) fn lasts(cx: &mut Lowering<'_>, places: Access, lines: &[usize], axis: usize, extent: usize) -> Access {
+    let mut dims = lines.to_vec();
+    dims[axis] = extent;
+    let last = cx.produce(StepKind::Lasts(Lasts { axis }), vec![places], &dims, DType::I32);
+    cx.stored_access(last)
 }
 
 impl Order {
@@ -159,31 +192,79 @@ impl Order {
 }
 
 impl Updates {
-    /// The tensor after its updates.
-    pub fn apply(self, cx: &mut Lowering<'_>, how: Combine) -> Lazy {
-        let Updates { data, shape, axis, updates, dims, order: Order { sorted, starts }, lines } = self;
-        let dtype = cx.graph.tensor(updates.tensor).dtype;
+    /// The tensor after its updates, which go where indices say.
+    pub fn by_indices(self, cx: &mut Lowering<'_>, indices: &Indices, how: Combine) -> Lazy {
+        if how == Combine::Replace {
+            let last = indices.lasts(cx);
+            return self.replace(cx, last);
+        }
+        let order = indices.order(cx);
+        self.apply(cx, order, how)
+    }
+
+    /// The element at coordinates as it was, of the last operand where it is one.
+    fn old(&self, c: &mut Coder, at: &[Val], operand: usize, dtype: DType) -> Val {
+        match self.data {
+            Ok(_) => {
+                let here = place(c, at, &self.shape);
+                c.load(operand, here)
+            }
+            Err(fill) => c.literal(dtype, fill),
+        }
+    }
+
+    /// Coordinates within those of updates, and whether they were that already where they need not be.
+    fn within(&self, c: &mut Coder, at: &mut [Val]) -> Option<Val> {
+        let mut covered = None;
+        for d in (0..self.shape.len()).filter(|d| *d != self.axis && self.dims[*d] < self.shape[*d]) {
+            let inside = c.within(at[d], 0, self.dims[d] as i64);
+            covered = Some(covered.map_or(inside, |m| c.and(m, inside)));
+            at[d] = c.clamp(at[d], 0, self.dims[d] as i64);
+        }
+        covered
+    }
+
+    /// The tensor with the last update of each place instead of what was there.
+    pub fn replace(self, cx: &mut Lowering<'_>, last: Access) -> Lazy {
+        let dtype = cx.graph.tensor(self.updates.tensor).dtype;
+        let mut places = self.lines.clone();
+        places[self.axis] = self.shape[self.axis];
+        let operands: Vec<Access> = [self.updates.clone(), last].into_iter().chain(self.data.clone()).collect();
+        cx.program(operands, &self.shape, |c| {
+            let mut at: Vec<Val> = (0..self.shape.len()).map(|d| c.coord(d)).collect();
+            let old = self.old(c, &at, 2, dtype);
+            let covered = self.within(c, &mut at);
+            let here = place(c, &at, &places);
+            let last = c.load(1, here);
+            let zero = c.int(0);
+            let mut some = c.binary(Binary::Le, zero, last);
+            if let Some(m) = covered {
+                some = c.and(some, m);
+            }
+            at[self.axis] = c.binary(Binary::Max, last, zero);
+            let from = place(c, &at, &self.dims);
+            let new = c.load(0, from);
+            c.select(some, new, old)
+        })
+    }
+
+    /// The tensor after its updates, which are combined in their order.
+    fn apply(self, cx: &mut Lowering<'_>, Order { sorted, starts }: Order, how: Combine) -> Lazy {
+        let (shape, axis, dims, lines) = (&self.shape, self.axis, &self.dims, &self.lines);
+        let dtype = cx.graph.tensor(self.updates.tensor).dtype;
         let mut ends = lines.clone();
         ends[axis] = shape[axis] + 1;
         let all = dims[axis];
         // What a place has to expect, if all have as many.
         let together = (all / shape[axis]).clamp(1, AT_ONCE).next_power_of_two();
-        let operands: Vec<Access> = [updates, sorted, starts].into_iter().chain(data.clone()).collect();
-        cx.program(operands, &shape, |c| {
+        let operands: Vec<Access> =
+            [self.updates.clone(), sorted, starts].into_iter().chain(self.data.clone()).collect();
+        cx.program(operands, shape, |c| {
             let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
-            let here = place(c, &at, &shape);
-            let old = match data {
-                Ok(_) => c.load(3, here),
-                Err(fill) => c.literal(dtype, fill),
-            };
+            let old = self.old(c, &at, 3, dtype);
             let old = held(c, old);
             // Other coordinates beyond those of the updates get none.
-            let mut covered = None;
-            for d in (0..shape.len()).filter(|d| *d != axis && dims[*d] < shape[*d]) {
-                let inside = c.within(at[d], 0, dims[d] as i64);
-                covered = Some(covered.map_or(inside, |m| c.and(m, inside)));
-                at[d] = c.clamp(at[d], 0, dims[d] as i64);
-            }
+            let covered = self.within(c, &mut at);
             let first = place(c, &at, &ends);
             let first = c.load(2, first);
             let mut next = at.clone();
@@ -196,43 +277,36 @@ impl Updates {
             let number = |c: &mut Coder, i: Val| {
                 let mut at = at.clone();
                 at[axis] = c.clamp(i, 0, all as i64);
-                let i = place(c, &at, &lines);
+                let i = place(c, &at, lines);
                 c.load_int(1, i)
             };
             let update = |c: &mut Coder, number: Val| {
                 let mut at = at.clone();
                 at[axis] = number;
-                let i = place(c, &at, &dims);
+                let i = place(c, &at, dims);
                 let update = c.load(0, i);
                 held(c, update)
             };
             let some = c.lt(first, end);
-            let result = if how == Combine::Replace {
-                let last = c.plus(end, -1);
-                let last = number(c, last);
-                let new = update(c, last);
-                c.select(some, new, old)
-            } else {
-                let (now, next) = (c.var(old), c.var(first));
-                c.repeat_while(some, |c| {
-                    let from = c.get(next);
-                    let each: Vec<Val> = (0..together as i64).map(|e| c.plus(from, e)).collect();
-                    let numbers: Vec<Val> = each.iter().map(|i| number(c, *i)).collect();
-                    let news: Vec<Val> = numbers.iter().map(|n| update(c, *n)).collect();
-                    let mut value = c.get(now);
-                    for (i, new) in each.into_iter().zip(news) {
-                        let combined = how.apply(c, value, new);
-                        let inside = c.lt(i, end);
-                        value = c.select(inside, combined, value);
-                    }
-                    c.set(now, value);
-                    let from = c.plus(from, together as i64);
-                    let from = c.binary(Binary::Min, from, end);
-                    c.set(next, from);
-                    c.lt(from, end)
-                });
-                c.get(now)
-            };
+            let (now, next) = (c.var(old), c.var(first));
+            c.repeat_while(some, |c| {
+                let from = c.get(next);
+                let each: Vec<Val> = (0..together as i64).map(|e| c.plus(from, e)).collect();
+                let numbers: Vec<Val> = each.iter().map(|i| number(c, *i)).collect();
+                let news: Vec<Val> = numbers.iter().map(|n| update(c, *n)).collect();
+                let mut value = c.get(now);
+                for (i, new) in each.into_iter().zip(news) {
+                    let combined = how.apply(c, value, new);
+                    let inside = c.lt(i, end);
+                    value = c.select(inside, combined, value);
+                }
+                c.set(now, value);
+                let from = c.plus(from, together as i64);
+                let from = c.binary(Binary::Min, from, end);
+                c.set(next, from);
+                c.lt(from, end)
+            });
+            let result = c.get(now);
             c.cast(result, dtype)
         })
     }

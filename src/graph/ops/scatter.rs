@@ -1,10 +1,11 @@
 //! Scatter and its variants, seen from the result: each element looks for the updates that are meant for it, in their
 //! order, so that nothing is written twice and equal places are combined the same way in every run. Of few updates it looks
-//! at all; many are [sorted](super::ordered) first.
+//! at all; many are [sorted](super::ordered) first, or where they replace, the [last one](crate::graph::fused::Lasts) of each place is found first. Those that
+//! replace single elements are stored over a copy ([`Scatter`]).
 
 use super::conv::check_size;
-use super::few::Few;
-use super::ordered::{self, Indices, Order, Updates};
+use super::few::{self, Few};
+use super::ordered::{self, Indices, Updates};
 use super::rank::{around, extremum};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
@@ -19,9 +20,6 @@ use crate::tensor::{DType, HostTensor};
 
 /// So many rows that replace others are looked at in front of each element: fewer launches are sooner done.
 const FEW_ROWS: usize = 4;
-
-/// So many lines that are replaced in are as many workitems' work.
-const MANY_LINES: usize = 2048;
 
 /// What an update does to what is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -145,12 +143,14 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         return Ok(());
     }
     let (table, lines) = narrowed(cx, index, axis);
-    let bytes = [&shape, &idx].map(|dims| dims.iter().product::<usize>() * 8);
+    // A number of each element may be held for a while, and bits.
+    let bytes = [(&shape, dtype.size().max(5)), (&idx, 8)].map(|(dims, each)| dims.iter().product::<usize>() * each);
     let small = bytes.iter().all(|b| *b < crate::graph::LARGEST);
-    let across = idx.iter().product::<usize>() / idx[axis];
+    let many = ordered::many(idx[axis], shape.iter().product());
+    // Updates of single elements find out by themselves which of them are for one place, where it is not nearly all of them.
+    let alone = many && lines == idx && (few::LOOKED_AT + 1..=shape[axis]).contains(&idx[axis]);
     if how == Combine::Replace
-        && idx[axis] > TOGETHER
-        && across >= MANY_LINES
+        && (Scatter::has_many_lines(&idx, axis) && idx[axis] > TOGETHER || alone)
         && small
         && everywhere(&cx.lazy(x)).is_none()
     {
@@ -168,7 +168,7 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
         cx.set(0, y);
         return Ok(());
     }
-    if ordered::many(idx[axis], shape.iter().product()) {
+    if many {
         let indices = Indices { table, lines: lines.clone(), axis, extents: vec![shape[axis]] };
         if everywhere(&cx.lazy(x)).is_none() {
             let [data, updates] = [x, updates].map(|v| cx.operand_if(v, View::is_dense));
@@ -179,9 +179,8 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
                 return Ok(());
             }
         }
-        let order = indices.order(cx);
         let (data, updates) = (given(cx, x), cx.operand_if(updates, View::is_dense));
-        let y = Updates { data, shape, axis, updates, dims: idx, order, lines }.apply(cx, how);
+        let y = Updates { data, shape, axis, updates, dims: idx, lines }.by_indices(cx, &indices, how);
         cx.set(0, y);
         return Ok(());
     }
@@ -301,8 +300,8 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
                 return Ok(());
             }
         }
-        let (data, order) = (given(cx, x), indices.order(cx));
-        let y = Updates { data, shape: whole, axis: 0, updates: values, dims, order, lines }.apply(cx, how);
+        let data = given(cx, x);
+        let y = Updates { data, shape: whole, axis: 0, updates: values, dims, lines }.by_indices(cx, &indices, how);
         cx.set(0, y.reshaped(&shape));
         return Ok(());
     }
@@ -311,19 +310,17 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     let target = |c: &mut Coder, operand: usize, u: Val| ordered::target(c, operand, u, row_dims);
     let y = if how == Combine::Replace && count > FEW_ROWS {
         // The last update of each row, perhaps found for another scatter, then one read.
-        let last = last_updates(cx, Indices { table, lines: vec![count, 1], axis: 0, extents: row_dims.to_vec() });
-        cx.program(vec![data, last, values], &[rows, inner], |c| {
-            let (row, i) = (c.coord(0), c.coord(1));
-            let u = c.load(1, row);
-            let zero = c.int(0);
-            let none = c.lt(u, zero);
-            let place = c.place(&[row, i], &[rows, inner]);
-            let old = c.load(0, place);
-            let u = c.binary(crate::graph::expr::Binary::Max, u, zero);
-            let place = c.place(&[u, i], &[count, inner]);
-            let new = c.load(2, place);
-            c.select(none, old, new)
-        })
+        let lines = vec![count, 1];
+        let last = last_updates(cx, Indices { table, lines: lines.clone(), axis: 0, extents: row_dims.to_vec() });
+        let updates = Updates {
+            data: Ok(data),
+            shape: vec![rows, inner],
+            axis: 0,
+            updates: values,
+            dims: vec![count, inner],
+            lines,
+        };
+        updates.replace(cx, last)
     } else {
         cx.program(vec![data, table, values], &[rows, inner], |c| {
             let (row, i) = (c.coord(0), c.coord(1));
@@ -536,12 +533,13 @@ pub(super) fn max_unpool(cx: &mut Lowering<'_>) -> Res<()> {
                 c.and(m, fits)
             });
             let place = c.place(&coords, &out[2..]);
-            let none = c.int(-1);
+            let none = c.int(full as i64);
             c.select(fits, place, none)
         });
-        let order = Order::of(cx, places, &lines, 1, full);
+        let places = cx.stored_access(places);
+        let last = ordered::lasts(cx, places, &lines, 1, full);
         let (data, shape, dims) = (Err(Scalar::of(dtype, 0.0)), vec![planes, full], lines.clone());
-        let y = Updates { data, shape, axis: 1, updates, dims, order, lines }.apply(cx, Combine::Replace);
+        let y = Updates { data, shape, axis: 1, updates, dims, lines }.replace(cx, last);
         cx.set(0, y.reshaped(&out));
         return Ok(());
     }

@@ -174,15 +174,22 @@ impl Builder {
     /// Adds 1 to the dword at byte offset `offset` (a vector, u32) behind a scalar address, or sets it to 0 where it is `last` or
     /// more, seen by the whole device, and gives what it was: an atomic of each lane.
     pub fn device_increment(&mut self, base: Part, offset: Part, last: impl Into<Opnd>) -> Part {
+        self.device_change(op::FLAT_ATOMIC_INC, base, offset, last)
+    }
+    /// Sets bits of the same dword, and gives what it was.
+    pub fn device_or(&mut self, base: Part, offset: Part, bits: impl Into<Opnd>) -> Part {
+        self.device_change(op::FLAT_ATOMIC_OR, base, offset, bits)
+    }
+    fn device_change(&mut self, how: Op, base: Part, offset: Part, by: impl Into<Opnd>) -> Part {
         let wide = self.v(2);
         self.copy_into(wide.dword(0), offset);
         self.copy_into(wide.dword(1), 0u32);
         let at = self.generic(Gen::Add.of(Type::U64), &[base.into(), wide.into()]);
-        let last = self.to_vector(last);
-        let takes = self.target().op(op::FLAT_ATOMIC_INC).map_or(2, |i| i.srcs.len());
+        let by = self.to_vector(by);
+        let takes = self.target().op(how).map_or(2, |i| i.srcs.len());
         // Some targets add a scalar address where there is one.
-        let srcs = [at.into(), last.into(), Opnd::Off];
-        let before = self.op(op::FLAT_ATOMIC_INC, &srcs[..takes.min(3)]);
+        let srcs = [at.into(), by.into(), Opnd::Off];
+        let before = self.op(how, &srcs[..takes.min(3)]);
         self.last_policy(self.target().info().device_atomic);
         before
     }
@@ -193,6 +200,13 @@ impl Builder {
         let most = self.to_vector(u32::MAX);
         let (srcs, mods) = self.address(buf, at.into(), start.into(), 0);
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op::BUFFER_ATOMIC_INC, &[most.into()], &srcs) });
+        self.last_policy(self.target().info().device_atomic);
+    }
+    /// Makes the dword at byte offset `voff + soff + imm` of a buffer, signed, `x` where it is less, seen by the whole device.
+    pub fn device_max(&mut self, buf: Buffer, x: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
+        let x = self.to_vector(x);
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op::BUFFER_ATOMIC_SMAX, &[x.into()], &srcs) });
         self.last_policy(self.target().info().device_atomic);
     }
     /// [`Builder::device_store`] of a pair of dwords, aligned so, by an atomic: several may do so at one place.
