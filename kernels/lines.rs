@@ -34,7 +34,7 @@ const QUICKER: f64 = 0.95;
 /// Dwords of a line that a workitem holds, where the team can grow instead, and at most; and registers that it takes beside them.
 pub(super) const LIGHT: u32 = 32;
 pub(super) const MOST: u32 = 64;
-const BESIDE: u32 = 16;
+pub(super) const BESIDE: u32 = 16;
 
 /// Workitems of a workgroup that holds a line which smaller ones have to walk, and registers that each of them has beside what it holds: the expression's
 /// operands too.
@@ -48,30 +48,17 @@ const TURNS: [u32; 3] = [2, 4, 8];
 const ROUNDS: u32 = 8;
 
 /// Second-level caches that are busy for more than this share of what memory takes hold memory up.
-const CACHE_BUSY: f64 = 0.9;
+pub(super) const CACHE_BUSY: f64 = 0.9;
 
 /// Chunks of a workitem of a short line, where there are enough lines and stores take no longer than so; workgroups of each compute unit that are enough.
 const ALIKE: f64 = 1.02;
-const SHORT: u32 = 4;
+pub(super) const SHORT: u32 = 4;
 pub(super) const ENOUGH: usize = 8;
 
-/// Bytes of neighbouring columns that a workgroup takes at least, workitems of such a workgroup at most, members that share a column, and workitems of a
-/// compute unit that are enough: of four bytes each; where they load less, and but once, more of them up to what a compute unit holds.
-const COLUMNS: u32 = 64;
-const TALLEST: u32 = 1024;
-const MEMBERS: u32 = 64;
-const RESIDENT: usize = 1024;
-const MOST_RESIDENT: usize = 2048;
+/// Workitems of a compute unit that load little, and but once, at most.
+pub(super) const MOST_RESIDENT: usize = 2048;
 
-/// Strips of a wave's columns from which on all columns are walked in such.
-const STRIPS: usize = 2;
-
-/// Bytes of neighbouring columns where these are so few, and so short, that many compute units would have none: then a workgroup's turn counts, not the share
-/// that it uses of lines of memory.
-const FEWEST: u32 = 16;
-
-/// Members at most that share a column where its elements are combined in their order, and dwords of a round that each takes then.
-const IN_ORDER: u32 = 16;
+/// Dwords of a round that a member takes where elements are combined in their order.
 const RUN: u32 = 32;
 
 /// Lines that a team takes one after the other in straight code at most, and chunks of them.
@@ -102,6 +89,8 @@ pub(super) struct Shape {
     /// Bytes of an element, and of other operands for a line.
     pub size: usize,
     pub others: usize,
+    /// Each line has its own of these.
+    pub apart: bool,
     /// Registers of an element.
     pub dwords: u32,
     /// Lines are walked more than once.
@@ -129,6 +118,7 @@ impl Shape {
             columns: (0..outer).rfind(|d| view.dims[*d] > 1).filter(|d| view.strides[*d] == 1).map(|d| view.dims[d]),
             size: t.size(),
             others: 0,
+            apart: false,
             dwords: u32::from(values::computed(t).dwords()),
             again,
             in_order: false,
@@ -191,7 +181,7 @@ impl Shape {
         let mut team = all.next_power_of_two().clamp(1, wave);
         if self.staged {
             let least = (0..=team.ilog2()).map(|n| 1 << n).find(|team| self.fits_staged(*team, target));
-            return least.unwrap_or(team);
+            return least.map_or(team, |least| self.wide_enough(least, team, target));
         }
         while held(team) > LIGHT && team < lanes::MOST {
             team *= 2;
@@ -241,7 +231,7 @@ impl Shape {
     }
 
     /// Chunks that each workitem of a team in a workgroup of so many takes in a round.
-    fn chunks(&self, team: u32, workitems: u32, target: Target) -> u32 {
+    pub(super) fn chunks(&self, team: u32, workitems: u32, target: Target) -> u32 {
         let own = (self.length as u32 / self.together).div_ceil(team);
         let (wave, simds) = (target.info().wave_size, target.info().simds);
         let most = MOST.min(target.most_vgprs(wave, workitems.div_ceil(wave * simds)) - BESIDE);
@@ -251,65 +241,6 @@ impl Shape {
             false if self.in_order => IN_FLIGHT,
             false => IN_FLIGHT.max(ROUND[usize::from(!self.dense)] / (self.together * self.dwords)),
         }
-    }
-
-    /// Whether workitems that walk lines as columns hold them; none where they are not walked so.
-    pub fn are_held_columns(&self, target: Target) -> Option<bool> {
-        let (beside, team) = self.columns.filter(|_| !self.dense).and_then(|row| self.as_columns(row, target))?;
-        let own = (self.length as u32).div_ceil(team);
-        Some(self.chunks(team, beside * team, target) >= own)
-    }
-
-    /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
-    /// units have enough to do; none where a line's neighbours are too few.
-    fn as_columns(&self, row: usize, target: Target) -> Option<(u32, u32)> {
-        let (wave, cus) = (target.info().wave_size, target.cus() as usize);
-        // What is walked again should be all of the lines of memory that it is in.
-        let bytes = if self.again { Machine::of(target).line.max(COLUMNS) } else { COLUMNS };
-        let mut least = (bytes / self.size as u32).min(wave);
-        // Elements in order are otherwise one workgroup's for each line.
-        let fewest = if self.in_order { least.min(COLUMNS / self.size as u32) } else { least };
-        if row < fewest as usize / 2 || self.length < 2 * SHORT as usize {
-            return None;
-        }
-        // Where rows begin anywhere in lines of memory a strip of columns shares two of these with others, which second-level caches then give twice.
-        let (machine, strip) = (Machine::of(target), f64::from(least) * self.size as f64);
-        let given = (strip + f64::from(machine.line)) / strip / machine.l2;
-        let is_odd = !(row * self.size).is_multiple_of(machine.line as usize) && row >= STRIPS * wave as usize;
-        if !self.again && is_odd && given > CACHE_BUSY / machine.memory {
-            least = wave;
-        }
-        let length = self.length as u32;
-        // Wider strips share fewer, where workgroups still hold their lines.
-        let is_cut = !(row * self.size).is_multiple_of(machine.line as usize) && given > CACHE_BUSY / machine.memory;
-        if self.again && is_cut && 2 * least <= wave && length * self.dwords <= TALLEST / (2 * least) * (MOST - BESIDE)
-        {
-            least *= 2;
-        }
-        let whole = least;
-        let is_held = self.again && !self.in_order && length * self.dwords <= MEMBERS * LIGHT;
-        while is_held && least * self.size as u32 > FEWEST && self.count.div_ceil(least as usize) < cus / 2 {
-            least /= 2;
-        }
-        // As many members as fill the chip, and as keep a line in registers that is walked again if they can.
-        let enough = if self.again { RESIDENT } else { (RESIDENT * 4 / self.size.clamp(1, 4)).min(MOST_RESIDENT) };
-        let wanted = 1u32 << (enough * cus / self.count.max(1)).max(1).ilog2();
-        let held = |team: u32| length.div_ceil(team) * self.dwords;
-        let most = match self.in_order {
-            true => IN_ORDER,
-            false if least < whole => (TALLEST / least).min(MEMBERS),
-            false => TALLEST / least,
-        };
-        let most = most.min((length / SHORT).next_power_of_two());
-        let mut team = wanted.clamp(1, most);
-        while self.again && held(team) > LIGHT && team < most {
-            team *= 2;
-        }
-        let mut beside = (WORKGROUP / team).max(least);
-        while beside > least && beside * team > wave && self.count < 2 * cus * beside as usize {
-            beside /= 2;
-        }
-        Some((beside, team))
     }
 }
 

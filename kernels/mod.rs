@@ -11,6 +11,7 @@ mod blob;
 mod blocks;
 mod bounds;
 mod choice;
+mod columns;
 mod contested;
 mod conv;
 mod crossed;

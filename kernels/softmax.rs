@@ -133,8 +133,10 @@ impl<'a> Walk<'a> {
         let args = walked(cx);
         let shape = shape(cx, outer)?;
         let others = |a: &&Arg| cx.view(**a).strides.last() != Some(&0) && ![Arg::Input(0), Arg::Output].contains(a);
-        let others = args.iter().filter(others).map(|a| cx.dtype(*a).size() * shape.length).sum();
-        let shape = Shape { others, ..shape };
+        let others = args.iter().filter(others);
+        let apart = others.clone().any(|a| outer.checked_sub(1).is_some_and(|d| cx.view(*a).strides[d] != 0));
+        let others = others.map(|a| cx.dtype(*a).size() * shape.length).sum();
+        let shape = Shape { others, apart, ..shape };
         let staged = elements.sources[0] == Arg::Input(0) && Staged::fits(cx, &shape);
         let (mut w, mut lines) = Lines::begin(cx, if staged { shape.staged() } else { shape });
         for &arg in &args {

@@ -19,6 +19,9 @@ const RESIDENT: u32 = 7;
 const RESIDENT_READ: u32 = 4;
 const WORTH: f64 = 1.04;
 
+/// Share of what memory takes in which waves have begun.
+const IN_TIME: f64 = 0.8;
+
 /// Banks of LDS, and those that a wave should meet at once.
 const LDS_BANKS: usize = 32;
 const ENOUGH_BANKS: usize = 8;
@@ -40,6 +43,19 @@ impl Shape {
         let bytes = WORKGROUP / team * (self.length * self.size) as u32;
         let enough = self.count * team as usize >= ENOUGH * target.cus() as usize * WORKGROUP as usize;
         held <= most && bytes <= target.info().lds_bytes / resident && enough
+    }
+
+    /// Teams of at least so many that reach far enough in other operands than that which goes through LDS, where lines have their own of these, and whose waves
+    /// begin in time.
+    pub fn wide_enough(&self, least: u32, most: u32, target: Target) -> u32 {
+        let (machine, wave) = (Machine::of(target), f64::from(target.info().wave_size));
+        let moved = (2 * self.length * self.size) as f64 / machine.memory;
+        let in_time = |team: u32| machine.dispatch * f64::from(team) / wave <= IN_TIME * moved;
+        let mut team = least;
+        while self.apart && 2 * team <= most && 2 * team * self.size as u32 <= machine.line && in_time(2 * team) {
+            team *= 2;
+        }
+        team
     }
 
     /// LDS has room for so many lines in it and in those of other workgroups, if they go there.
@@ -89,11 +105,15 @@ impl Shape {
         // Where they begin anywhere in lines of memory a store is of parts of one more.
         let (machine, bytes) = (Machine::of(target), self.length * self.size);
         let (line, beside) = (machine.line, self.together * alone * self.size as u32);
-        let parts = if bytes.is_multiple_of(line as usize) { line.div_ceil(beside) } else { line / beside + 1 };
-        let parts = parts.min((self.length as u32 / self.together).div_ceil(alone)) as usize;
-        let given = |parts: usize| ((1 + parts) * bytes + self.others) as f64 / machine.l2;
+        let parts = match bytes.is_multiple_of(line as usize) {
+            true => f64::from(line.div_ceil(beside)),
+            false if beside > line => 1.0 + f64::from(line) / f64::from(beside),
+            false => f64::from(line / beside + 1),
+        };
+        let parts = parts.min(f64::from((self.length as u32 / self.together).div_ceil(alone)));
+        let given = |parts: f64| ((1.0 + parts) * bytes as f64 + self.others as f64) / machine.l2;
         let clocks = clocks.max(given(parts));
-        clocks > WORTH * moved && clocks > WORTH * given(1)
+        clocks > WORTH * moved && clocks > WORTH * given(1.0)
     }
 }
 

@@ -10,8 +10,10 @@ use crate::graph::view::View;
 use crate::kernels::Cx;
 use crate::kernels::choice::Machine;
 
-/// Of the cache, what is there for what lies between two times that something is read, and for a section.
-const KEPT: f64 = 0.5;
+/// Of the cache, what of all that is touched is there at the end, what is there for what lies between two times that something is read beside what all
+/// workgroups are about to touch, and what for a section.
+const ALL: f64 = 0.5;
+const KEPT: f64 = 0.0625;
 const SECTION: f64 = 0.125;
 
 /// Bytes that another order leaves of those of memory at most, for it to be worth while.
@@ -72,7 +74,7 @@ pub(super) fn reordered(cx: &Cx) -> Option<Step> {
     let dims = &step.output.view.dims;
     let cache = Machine::of(cx.target).cache;
     let again = |d: &usize| dims[*d] > 1 && step.inputs.iter().any(|a| repeats(a, *d));
-    if touched(cx, step, 0) <= KEPT * cache || step.inputs.iter().any(|a| a.guard.is_some()) {
+    if touched(cx, step, 0) <= ALL * cache || step.inputs.iter().any(|a| a.guard.is_some()) {
         return None;
     }
     let of = |d: usize| {
