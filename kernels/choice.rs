@@ -74,7 +74,9 @@ pub(super) struct Extents {
     pub sparse: Option<usize>,
     /// Both operands have a scale for each 32 elements along k.
     pub scaled: bool,
-    /// How the right operand is gathered, if it is.
+    /// Which operand's tiles are so wide at least as is asked for: a convolution's image.
+    pub image: usize,
+    /// How that is gathered, if it is.
     pub gathered: Option<Gathered>,
     /// Columns go in pairs, with one result each ([`Gated`](crate::graph::fused::Gated)).
     pub pairs: bool,
@@ -206,7 +208,7 @@ const WORTH: f64 = 0.96;
 /// A way to multiply: estimated clocks, the tile, and how its depth is shared.
 type Timed = (f64, Tile, Split);
 
-/// All tiles for a product. `min_n` bounds their width from below (gathering loaders need whole wavefronts along n). Matrix
+/// All tiles for a product. `min_n` bounds their width from below along [an image](Extents::image) (gathering loaders need whole wavefronts). Matrix
 /// instructions are taken wherever the target has them for the types.
 fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
     let all = all_tiles(machine, types, e, min_n);

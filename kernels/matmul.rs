@@ -61,6 +61,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         straight: whole && (0..2).all(|i| !is_beside_results(cx, i, along[i])),
         loads: [0, 1].map(|i| loads(cx, i, along[i], k)),
         scaled: scaled(cx).is_some(),
+        image: 1,
         gathered: None,
         pairs: of_column > 1,
         few: sparse.is_none() && scaled(cx).is_none(),

@@ -206,9 +206,10 @@ pub(super) fn candidates(
             let own = k / run;
             // A wave's lanes gather from one row.
             let entry = if e.gathered.is_some_and(|g| g.words) { WORD } else { 1 };
-            let passes = (threads / tile_n).max(1);
-            let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes / entry <= TABLE;
-            if lds > lds_bytes || !can_load(&tile) || tile_n < min_n || !gathers {
+            let (along, _) = e.along_image(&tile);
+            let passes = (threads / along).max(1);
+            let gathers = min_n == 1 || along >= lanes && passes <= own && 2 * k / passes / entry <= TABLE;
+            if lds > lds_bytes || !can_load(&tile) || along < min_n || !gathers {
                 continue;
             }
             let round = form.round(target, &tile, machine, e, (lds, spread));

@@ -231,6 +231,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     /// Writes what was loaded.
     fn fill(&self, b: &mut Builder, ops: &Operands) -> Res<()> {
         b.stage(self.commit);
+        ops.a.prepare(b)?;
         ops.b.prepare(b)?;
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
         b.moves(Some(Term::A));

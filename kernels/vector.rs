@@ -101,7 +101,7 @@ fn tiles(
     let adding = types.packed.map_or(0.0, |packed| busy(packed.mixed));
     let sums = |own: u32| own * u32::from(types.accumulate.dwords()) + types.packed.map_or(0, |_| own / 2);
     // Who gathers has a table of places for each k of a round; what comes one by one takes a register for each.
-    let depths = if min_n == 1 && e.loads[1] != Together::ONE { &DEPTHS[..] } else { &[LEAST] };
+    let depths = if min_n == 1 && e.loads[e.image] != Together::ONE { &DEPTHS[..] } else { &[LEAST] };
     let more = types.packed.map_or(&[][..], |_| &PACKED);
     let tiles = VECTOR.iter().chain(more).flat_map(|t| depths.iter().map(move |cells| (t, *cells)));
     let products = |own: u32| if types.packed.is_some() { own / 2 } else { own };
@@ -112,7 +112,7 @@ fn tiles(
     });
     // Each workitem loads a run of both operands at least.
     let fits = |(t, tm, tn): &(Tile, u32, u32)| {
-        t.n >= min_n && sums(tm * tn) <= MOST_SUMS && t.k * t.m.min(t.n) >= t.threads() * run
+        e.along_image(t).0 >= min_n && sums(tm * tn) <= MOST_SUMS && t.k * t.m.min(t.n) >= t.threads() * run
     };
     let others = if types.packed.is_some() { BESIDE_PACKED } else { BESIDE };
     let round = |(t, tm, tn): (Tile, u32, u32)| {

@@ -233,6 +233,7 @@ fn extents(cx: &Cx) -> Extents {
         straight: false,
         sparse: None,
         scaled: false,
+        image: 1,
         gathered: None,
         pairs: false,
         loads: [Together::ANY; 2],

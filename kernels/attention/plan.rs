@@ -566,6 +566,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             straight: false,
             sparse: None,
             scaled: false,
+            image: 1,
             gathered: None,
             pairs: false,
             loads: [choice::Together::ANY; 2],

@@ -161,7 +161,10 @@ impl Machine {
         let lanes = f64::from(info.wave_size);
         let kind = Gathering::of(self, tile);
         let (gathered, behind) = e.gathered.map_or((0.0, 0.0), |g| {
-            (f64::from(tile.n) / lanes * kind.instructions(&g) * self.issue, kind.behind(&g, is_narrow(tile)))
+            (
+                f64::from(e.along_image(tile).0) / lanes * kind.instructions(&g) * self.issue,
+                kind.behind(&g, is_narrow(tile)),
+            )
         });
         let (beside, apart) = if kind.is_beside_products() { (gathered, 0.0) } else { (0.0, gathered) };
         let each_load = f64::from(tile.m + tile.n) * k / lanes * costs.each_load;
@@ -355,15 +358,16 @@ impl Machine {
         let tiles = (rows * columns) as f64;
         let at_once = (f64::from(self.target.cus()) * resident).min(tiles);
         let element = f64::from(tile.types.stored_bytes());
-        let [held_m, held_n] = e.held(element);
-        let tile_m = f64::from(tile.m) * held_m * element;
-        let wide = |columns: f64| match e.gathered.and_then(|g| g.reach) {
-            Some(reach) => reach.bytes(columns as usize * tile.n as usize, (tile.types.stored_bytes(), self.line)),
-            None => columns * f64::from(tile.n) * held_n * element,
+        let (widths, held) = ([tile.m, tile.n], e.held(element));
+        let of = |operand: usize, tiles: f64| match e.gathered.and_then(|g| g.reach) {
+            Some(reach) if operand == e.image => {
+                reach.bytes(tiles as usize * widths[operand] as usize, (tile.types.stored_bytes(), self.line))
+            }
+            _ => tiles * f64::from(widths[operand]) * held[operand] * element,
         };
         // Where so many rows and columns of tiles run together.
         let bytes = |rows: f64, columns: f64| {
-            let read = (rows * tile_m + wide(columns)) * e.k as f64;
+            let read = (of(0, rows) + of(1, columns)) * e.k as f64;
             (read / (rows * columns) * tiles).max(once)
         };
         let from_memory = |read: f64| {
@@ -597,6 +601,7 @@ mod tests {
             few: false,
             sparse: None,
             scaled: false,
+            image: 1,
             gathered: None,
             pairs: false,
         }

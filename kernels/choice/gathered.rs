@@ -129,9 +129,14 @@ impl Reach {
 }
 
 impl Extents {
+    /// How wide a tile is along an image, and how many positions there are.
+    pub fn along_image(&self, tile: &Tile) -> (u32, usize) {
+        [(tile.m, self.m), (tile.n, self.n)][self.image]
+    }
+
     /// An operand is gathered.
     pub fn gathers(&self, operand: usize) -> bool {
-        operand == 1 && self.gathered.is_some_and(|g| g.channels.is_none())
+        operand == self.image && self.gathered.is_some_and(|g| g.channels.is_none())
     }
 
     /// An operand's elements come one by one: each takes a register.

@@ -183,7 +183,8 @@ impl Machine {
         let asked = self.asked(tile, e, |_, lines| lines);
         let Some(reach) = e.gathered.and_then(|g| g.reach) else { return asked };
         // Instead of columns that lie side by side.
-        let (bytes, columns) = (tile.types.stored_bytes(), (tile.n as usize).min(e.n));
+        let (bytes, (width, all)) = (tile.types.stored_bytes(), e.along_image(tile));
+        let columns = (width as usize).min(all);
         let gathered = reach.bytes(columns, (bytes, self.line));
         (asked.saturating_sub(columns as u32 * bytes) + gathered as u32).max(1)
     }

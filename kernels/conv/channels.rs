@@ -5,9 +5,8 @@
 //! inside of the image or not as a whole ([`loader::channels`]). Positions are the product's rows where results of a position are to be neighbours,
 //! and its columns where those of a channel are.
 
-use super::{Columns, Term, first_bit, shifted, valid_taps};
-use crate::graph::collapse;
-use crate::graph::fused::{Access, Conv, Step};
+use super::{Implicit, Positions, Term, first_bit, of_matrices, shifted, valid_taps, walk_of};
+use crate::graph::fused::{Conv, Step};
 use crate::graph::view::View;
 use crate::kernels::choice::{Extents, Gathered, Together};
 use crate::kernels::error::{Reason, Res};
@@ -68,7 +67,7 @@ impl<'a> ByChannels<'a> {
         let sizes = LOADS.map(|bytes| bytes / types.stored_bytes());
         let whole = |each: &u32| places.iter().all(|n| *n >= 0 && n % i64::from(*each) == 0);
         let together = sizes.into_iter().find(whole)?;
-        let matrices = if out.strides[1] == 1 && out.dims[1] > 1 { Some(of_matrices(cx.step)?) } else { None };
+        let matrices = if out.strides[1] == 1 && out.dims[1] > 1 { Some(of_matrices(cx.step, true)?) } else { None };
         let mut found = ByChannels { cx, conv, matrices, together, padded: 0 };
         for padded in PADDED {
             found.padded = x.dims[1].next_multiple_of(padded);
@@ -90,13 +89,8 @@ impl<'a> ByChannels<'a> {
 
     fn walk(&self) -> Walk {
         match &self.matrices {
-            Some(step) => {
-                let dims = &step.output.view.dims;
-                let m_dim = dims.len() - 2;
-                let (rows, positions) = (dims[..=m_dim].iter().product(), (m_dim > 0).then(|| dims[m_dim]));
-                Walk { m_dim, rows, n_dims: m_dim + 1..dims.len(), swapped: false, positions }
-            }
-            None => Columns::Images.walk(self.cx, self.outputs()),
+            Some(step) => walk_of(step),
+            None => Implicit::with(self.cx, self.conv, Positions::Images).walk(),
         }
     }
 
@@ -141,6 +135,7 @@ impl<'a> ByChannels<'a> {
             scaled: false,
             few: false,
             lines: false,
+            image: usize::from(self.matrices.is_none()),
             gathered: Some(Gathered { table: false, words: false, channels: Some(padded), reach: None }),
             pairs: false,
         }
@@ -246,32 +241,4 @@ impl<'a> ByChannels<'a> {
             (offset, masked.then(|| valid_taps(b, window, &coords[1..], &x.dims[2..])))
         }))
     }
-}
-
-/// The step with its results, and what its expression reads, as matrices of positions and channels, or images of those; none where an image's positions
-/// do not lie in line.
-fn of_matrices(step: &Step) -> Option<Step> {
-    let rank = step.output.view.rank();
-    let order: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
-    let operands = step.kind.operands();
-    let all = step.inputs[operands..].iter().chain([&step.output]);
-    if !all.clone().all(Access::is_plain) {
-        return None;
-    }
-    let turned: Vec<View> = all.map(|a| a.view.permuted(&order)).collect();
-    let runs = collapse::groups(&turned.iter().collect::<Vec<_>>(), 0..rank - 1);
-    if runs.len() > 2 || runs.len() == 2 && runs[0] != [0] {
-        return None;
-    }
-    let mut matrices = turned.into_iter().map(|v| {
-        let (mut dims, mut strides) = collapse::apply(&v, &runs);
-        dims.push(v.dims[rank - 1]);
-        strides.push(v.strides[rank - 1]);
-        View { offset: v.offset, dims, strides }
-    });
-    let mut step = step.clone();
-    for a in step.inputs[operands..].iter_mut().chain([&mut step.output]) {
-        a.view = matrices.next()?;
-    }
-    Some(step)
 }

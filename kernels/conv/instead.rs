@@ -1,6 +1,6 @@
 //! What convolutions may be computed as instead: with what changes their input, and as two steps.
 
-use super::{Columns, clocks, is_direct, quickest};
+use super::{Implicit, Positions, clocks, is_direct, quickest};
 use crate::graph::fused::StepKind;
 use crate::kernels::{Arg, Cx, choice, gemm, loader, values};
 use crate::tensor::DType;
@@ -18,18 +18,22 @@ pub(in crate::kernels) fn begins(cx: &Cx, apart: [Cx; 2]) -> bool {
     let able = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
     let same = |i: usize| cx.dtype(Arg::Input(i)) == dtype;
     let forward = cx.step.inputs[0].view.strides.iter().all(|s| *s >= 0);
-    let all = able && (0..cx.step.kind.operands()).all(same) && forward && Columns::Image.least_width(cx, conv) == 1;
+    let product = Implicit::with(cx, conv, Positions::Image);
+    let all = able && (0..cx.step.kind.operands()).all(same) && forward && product.least_width() == 1;
     let Some(types) = gemm::types(cx).ok().filter(|types| all && !is_direct(cx, *types, conv)) else { return false };
     let (Ok((whole, tile, _)), Ok(Some(part))) = (quickest(cx, types, conv), clocks(rest, alone)) else { return true };
     let (machine, info) = (choice::Machine::of(cx.target), cx.target.info());
-    // Each row of tiles changes all of the input for itself.
-    let e = Columns::Image.extents(cx, conv);
-    let (rows, columns) = (e.m.div_ceil(tile.m as usize), e.n.next_multiple_of(tile.n as usize));
-    let elements = (e.batches * rows * columns * e.k) as f64 / f64::from(info.wave_size * info.simds * cx.target.cus());
+    // All tiles of some positions change these for themselves.
+    let e = product.extents();
+    let along = [(e.m, tile.m), (e.n, tile.n)];
+    let ((channels, high), (positions, width)) = (along[1 - e.image], along[e.image]);
+    let (tiles, positions) = (channels.div_ceil(high as usize), positions.next_multiple_of(width as usize));
+    let elements =
+        (e.batches * tiles * positions * e.k) as f64 / f64::from(info.wave_size * info.simds * cx.target.cus());
     // Of each load its k's constants come by others.
-    let together = if Columns::Image.comes_apart(cx, conv) { 1.0 } else { f64::from(loader::WORD) };
+    let together = if product.comes_apart() { 1.0 } else { f64::from(loader::WORD) };
     let constants = before.operands as f64 / together;
-    let loads = f64::from(tile.n * tile.k / tile.threads()) * (1.0 / together + constants);
+    let loads = f64::from(width * tile.k / tile.threads()) * (1.0 / together + constants);
     if loads > MOST_LOADED {
         return false;
     }

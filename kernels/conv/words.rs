@@ -56,12 +56,13 @@ pub(super) struct Words {
 }
 
 impl Words {
-    pub(super) fn of(w: &mut Writer, term: Term, tile: &Tile, item: Part) -> Words {
+    /// Of a tile so wide along positions.
+    pub(super) fn of(w: &mut Writer, term: Term, (tile, width): (&Tile, u32), item: Part) -> Words {
         let count = term.line(true)[1] as u32 / loader::WORD;
-        let (_, waves) = loader::gather_shape(tile);
+        let (_, waves) = loader::gather_shape(tile, width);
         // Waves beside each other have words beside each other.
         let first = (count > 1 && tile.run == loader::WORD && waves > 1).then(|| {
-            let row = w.b.udiv(item, tile.n);
+            let row = w.b.udiv(item, width);
             w.b.umod(row, count)
         });
         Words { count, first }

@@ -70,29 +70,29 @@ impl GatherSource {
 /// Bytes of a word.
 pub(in super::super) const WORD: u32 = 4;
 
-/// Columns that a workitem of a gathering loader handles, and runs of k that a pass covers.
-pub(in super::super) fn gather_shape(tile: &Tile) -> (u32, u32) {
+/// Columns that a workitem of a gathering loader handles of a tile so wide, and runs of k that a pass covers.
+pub(in super::super) fn gather_shape(tile: &Tile, width: u32) -> (u32, u32) {
     let threads = tile.threads();
-    if threads >= tile.n { (1, threads / tile.n) } else { (tile.n / threads, 1) }
+    if threads >= width { (1, threads / width) } else { (width / threads, 1) }
 }
 
-/// A loader for the columns of a convolution's input. The wavefront's row must be the same in all its lanes.
-pub(in super::super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part) -> Loader {
-    let (cols, runs_per_pass) = gather_shape(tile);
+/// A loader for so many columns of a convolution's input. The wavefront's row must be the same in all its lanes.
+pub(in super::super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, of: u32, item: Part) -> Loader {
+    let (cols, runs_per_pass) = gather_shape(tile, of);
     let each = src.together();
     assert!(src.columns.len().is_multiple_of(cols as usize) && tile.run.is_multiple_of(each));
-    let (width, rows) = (tile.n / cols, runs_per_pass * tile.run);
+    let (width, rows) = (of / cols, runs_per_pass * tile.run);
     let share = fragment::runs(
         &[(width, across(1)), (runs_per_pass, down(tile.run))],
         &[(each, down(1)), (cols, across(width)), (tile.run / each, down(each)), (tile.k / rows, down(rows))],
         tile.types.stored_bytes() * 8,
     );
-    let loads = tile.n * tile.k / tile.threads() / each;
+    let loads = of * tile.k / tile.threads() / each;
     let regs = if each > 1 { cells(b, tile, loads, cols) } else { Common::registers(b, tile, loads, 1) };
-    let common = Common::new(b, tile, share, Layout::dense(tile, tile.n), (each, regs), item);
+    let common = Common::new(b, tile, share, Layout::dense(tile, of), (each, regs), item);
     // This wave's first k.
     let row = (runs_per_pass > 1).then(|| {
-        let row = b.udiv(item, tile.n);
+        let row = b.udiv(item, of);
         let row = b.uniform(row);
         b.shl(row, tile.run.trailing_zeros())
     });

@@ -176,6 +176,53 @@ fn what_stands_between_convolutions_walks_images_in_either_order() {
     assert!(turned > 3, "{turned}");
 }
 
+/// A first layer, to which something of each image is added, and a convolution of what it gives: results of the first may have their channels last.
+fn first_layer(t: DType, image: &[usize], channels: usize, window: [usize; 2], more: [usize; 3]) -> Builder {
+    let mut b = Builder::new(22, (image[1] + channels) as u64);
+    let [stride, dilation, pad] = more;
+    let (x, time) = (random(&mut b, t, image, 1.0), random(&mut b, t, &[image[0], channels, 1, 1], 1.0));
+    let (x, time) = (b.input_of(x), b.input_of(time));
+    let by = 1.0 / ((image[1] * window[0] * window[1]) as f64).sqrt();
+    let weights = random(&mut b, t, &[channels, image[1], window[0], window[1]], by);
+    let (weights, bias) = (b.constant(weights), random(&mut b, t, &[channels], 1.0));
+    let bias = b.constant(bias);
+    let attributes = [("pads", ints(&[pad; 4])), ("strides", ints(&[stride; 2])), ("dilations", ints(&[dilation; 2]))];
+    let y = b.node("Conv", &[&x, &weights, &bias], &attributes);
+    let y = b.node("Add", &[&y, &time], &[]);
+    let y = b.node("Relu", &[&y], &[]);
+    let weights = random(&mut b, t, &[33, channels, 3, 3], 1.0 / (3.0 * (channels as f64).sqrt()));
+    let weights = b.constant(weights);
+    let out = b.node("Conv", &[&y, &weights], &[("pads", ints(&[1; 4]))]);
+    b.output(&out);
+    b
+}
+
+#[test]
+fn first_layers_give_channels_that_come_last() {
+    let cases: [(&[usize], usize, [usize; 2], [usize; 3]); 6] = [
+        (&[1, 3, 29, 31], 64, [7, 7], [2, 1, 3]),
+        (&[3, 3, 17, 15], 40, [3, 3], [2, 1, 1]),
+        (&[2, 3, 20, 24], 96, [4, 4], [4, 1, 0]),
+        (&[2, 5, 9, 14], 72, [1, 1], [1, 1, 0]),
+        (&[1, 16, 12, 11], 136, [3, 2], [1, 2, 2]),
+        (&[3, 4, 8, 8], 32, [1, 1], [1, 1, 0]),
+    ];
+    let mut turned = 0;
+    for (image, channels, window, more) in cases {
+        for (t, most) in [(DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+            for target in TARGETS.iter().chain(&["gfx942"]) {
+                let what = format!("{target} {t} {image:?} {channels} {window:?} {more:?}");
+                if !drawn(&what) {
+                    continue;
+                }
+                let b = first_layer(t, image, channels, window, more);
+                turned += usize::from(agrees(&b, target, most, &what));
+            }
+        }
+    }
+    assert!(turned > 5, "{turned}");
+}
+
 /// Parameters of what is quantised.
 struct Grid {
     scale: String,
