@@ -25,7 +25,6 @@ use super::{Arg, Blob, Cx, Kernel, Packing, Writer, direct, pool, winograd};
 use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Part, Type};
-use barewave_isa::matrix::Layout;
 use channels::ByChannels;
 pub(super) use channels::takes as comes_by_channels;
 use gathered::{first_bit, gather_loader, offset_table, reaches_past, shifted, valid_taps};
@@ -213,25 +212,12 @@ pub(super) fn clocks(cx: &Cx, conv: &Conv) -> Res<Option<f64>> {
     Ok(quickest(cx, types, conv).ok().map(|way| way.0).filter(|_| !tuned))
 }
 
-/// Clocks of a compute unit for a result that lies beside those of other channels while neighbouring lanes have those of other positions: what storing 12.8 million so
-/// takes longer by the cycle model, of RDNA before 4, of RDNA 4 and what has accumulation registers, and of others.
-const STORED_ACROSS: [f64; 3] = [3.0, 0.2, 1.0];
-
 /// Clocks of a convolution, about, and whether it is one by channels.
 pub(super) fn way(cx: &Cx) -> Option<(f64, bool)> {
     let StepKind::Conv(conv) = &cx.step.kind else { return None };
     let (by_channels, types) = (ByChannels::of(cx, conv).is_some(), gemm::types(cx).ok()?);
-    let out = &cx.step.output.view;
     let in_lanes = || is_direct(cx, types, conv) || Implicit::of(cx, conv, types).image() == 1;
-    let across = !by_channels && out.strides[1] == 1 && out.dims[1] > 1 && in_lanes();
-    let info = cx.target.info();
-    let each = match info.wmma {
-        Some(Layout::Wmma12) => STORED_ACROSS[1],
-        None if info.max_agprs > 0 => STORED_ACROSS[1],
-        _ if info.wave_size == 32 => STORED_ACROSS[0],
-        _ => STORED_ACROSS[2],
-    };
-    let stored = if across { each * out.len() as f64 / f64::from(cx.target.cus()) } else { 0.0 };
+    let stored = if !by_channels && in_lanes() { implicit::stored_across(cx) } else { 0.0 };
     Some((clocks(cx, conv).ok()?? + stored, by_channels))
 }
 

@@ -85,6 +85,11 @@ impl Operands {
         self.all().any(Loader::is_stored_by_halves)
     }
 
+    /// The order in which operands are loaded, and written to LDS: what is gathered waits for its table first.
+    pub fn order(&self) -> [usize; 2] {
+        if let Loader::Gather(_) = self.a { [1, 0] } else { [0, 1] }
+    }
+
     /// Both come without a table of offsets.
     pub fn are_dense(&self) -> bool {
         ![&self.a, &self.b].iter().any(|l| matches!(l, Loader::Gather(_)))

@@ -219,10 +219,10 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
 
     fn load(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
         b.stage(LOAD);
-        b.moves(Some(Term::A));
-        ops.a.issue(b, k);
-        b.moves(Some(Term::B));
-        ops.b.issue(b, k);
+        for operand in ops.order() {
+            b.moves(Some([Term::A, Term::B][operand]));
+            [&mut ops.a, &mut ops.b][operand].issue(b, k);
+        }
         b.moves(None);
         ops.words.iter_mut().flatten().for_each(|l| l.issue(b, k));
         b.stage(self.last());
@@ -234,10 +234,10 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         ops.a.prepare(b)?;
         ops.b.prepare(b)?;
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
-        b.moves(Some(Term::A));
-        ops.a.commit(b, 0);
-        b.moves(Some(Term::B));
-        ops.b.commit(b, self.places.b_base);
+        for operand in ops.order() {
+            b.moves(Some([Term::A, Term::B][operand]));
+            [&ops.a, &ops.b][operand].commit(b, [0, self.places.b_base][operand]);
+        }
         b.moves(None);
         for (words, place) in ops.words.iter().zip(self.places.words) {
             if let (Some(words), Some((_, _, base))) = (words, place) {

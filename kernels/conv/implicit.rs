@@ -14,6 +14,7 @@ use crate::kernels::gemm::{self, Walk};
 use crate::kernels::tile::Types;
 use crate::kernels::{Arg, Cx, Writer, epilogue};
 use crate::mir::Part;
+use barewave_isa::matrix::Layout;
 
 /// Images are put together where that takes so much less: both are estimates, and their lines are no longer whole.
 const WORTH_MERGING: f64 = 0.97;
@@ -21,7 +22,24 @@ const WORTH_MERGING: f64 = 0.97;
 /// Bytes come in words where that takes so much less: of 34 convolutions on nine targets 5% less in the geometric mean, at most a tenth longer.
 const WORTH_WORDS: f64 = 0.9;
 
+/// Clocks of a compute unit for a result that lies beside those of other channels while neighbouring lanes have those of other positions: what storing 12.8 million so
+/// takes longer by the cycle model, of RDNA before 4, of RDNA 4, of what has accumulation registers, which is as quick or quicker so, and of others.
+const STORED_ACROSS: [f64; 4] = [3.0, 0.2, 0.0, 1.0];
+
+/// Clocks that a convolution takes longer where lanes have results of other positions, and those of other channels are neighbours in memory.
+pub(super) fn stored_across(cx: &Cx) -> f64 {
+    let (out, info) = (&cx.step.output.view, cx.target.info());
+    let each = match info.wmma {
+        Some(Layout::Wmma12) => STORED_ACROSS[1],
+        None if info.max_agprs > 0 => STORED_ACROSS[2],
+        _ if info.wave_size == 32 => STORED_ACROSS[0],
+        _ => STORED_ACROSS[3],
+    };
+    if out.strides[1] == 1 && out.dims[1] > 1 { each * out.len() as f64 / f64::from(cx.target.cus()) } else { 0.0 }
+}
+
 /// Such a product.
+#[derive(Clone)]
 pub(super) struct Implicit<'a> {
     cx: &'a Cx<'a>,
     conv: &'a Conv,
@@ -33,6 +51,16 @@ pub(super) struct Implicit<'a> {
 impl<'a> Implicit<'a> {
     /// The best one.
     pub fn of(cx: &'a Cx<'a>, conv: &'a Conv, types: Types) -> Implicit<'a> {
+        let product = Implicit::of_positions(cx, conv, types);
+        if product.matrices.is_none() {
+            return product;
+        }
+        let across = Implicit { matrices: None, ..product.clone() };
+        if across.clocks(types) + stored_across(cx) <= product.clocks(types) { across } else { product }
+    }
+
+    /// Of the positions that are best.
+    fn of_positions(cx: &'a Cx<'a>, conv: &'a Conv, types: Types) -> Implicit<'a> {
         let (out, terms) = (&cx.step.output.view, Term::all(conv));
         let with = |positions| Implicit::with(cx, conv, positions);
         if out.dims[0] == 1 || conv.before.is_some() {
@@ -46,9 +74,13 @@ impl<'a> Implicit<'a> {
             return with(Positions::Lines);
         }
         // An image's positions cost less to load than those that are gathered.
-        let clocks = |product: &Implicit| quickest(cx, types, &product.extents(), product.least_width());
         let [one, all] = [Positions::Image, Positions::Images].map(with);
-        if clocks(&all) < WORTH_MERGING * clocks(&one) { all } else { one }
+        if all.clocks(types) < WORTH_MERGING * one.clocks(types) { all } else { one }
+    }
+
+    /// Clocks of the quickest way to compute it.
+    fn clocks(&self, types: Types) -> f64 {
+        quickest(self.cx, types, &self.extents(), self.least_width())
     }
 
     /// Of these positions.

@@ -21,7 +21,7 @@ use crate::kernels::{self, Room, Work};
 use barewave_isa::{Resources, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Steps behind one that are looked at, and of these steps that stay behind.
@@ -393,22 +393,18 @@ fn are_apart(a: &View, b: &View) -> bool {
         return true;
     }
     // Parts of the same lines: what lies in these is apart.
-    let longest = |v: &View| (0..v.rank()).filter(|d| v.dims[*d] > 1).max_by_key(|d| v.strides[*d]);
-    let (Some(d), Some(e)) = (longest(a), longest(b)) else { return false };
-    let stride = a.strides[d];
-    if stride != b.strides[e] || stride <= 0 {
-        return false;
-    }
-    let within = |v: &View, d: usize| {
-        let mut line = v.clone();
-        line.dims[d] = 1;
-        line.offset %= stride;
-        line.extent().filter(|(first, last)| *first >= 0 && *last < stride).map(|_| line)
-    };
-    match (within(a, d), within(b, e)) {
-        (Some(a), Some(b)) => are_apart(&a, &b),
-        _ => false,
-    }
+    let along = |v: &View| (0..v.rank()).filter(|d| v.dims[*d] > 1).map(|d| v.strides[d]).collect::<Vec<_>>();
+    let pitches: BTreeSet<i64> = along(a).into_iter().chain(along(b)).filter(|pitch| *pitch > 1).collect();
+    let of_lines = |pitch: i64| Some(are_apart(&within_lines(a, pitch)?, &within_lines(b, pitch)?));
+    pitches.into_iter().rev().any(|pitch| of_lines(pitch) == Some(true))
+}
+
+/// Where a view's elements are in lines of so many, which it may walk in several dimensions; none where they go on from a line to the next.
+fn within_lines(v: &View, pitch: i64) -> Option<View> {
+    let mut line = v.clone();
+    (0..v.rank()).filter(|d| v.strides[*d] % pitch == 0).for_each(|d| line.dims[d] = 1);
+    line.offset = v.offset.rem_euclid(pitch);
+    line.extent().filter(|(first, last)| *first >= 0 && *last < pitch).map(|_| line)
 }
 
 #[cfg(test)]
@@ -449,5 +445,10 @@ mod tests {
         }
         assert!(are_apart(&part(1, 0, 2).sliced(2, 0, 1, 3), &part(2, 3, 2)));
         assert!(!are_apart(&part(0, 1, 2), &part(1, 1, 2)));
+        // Images whose channels come last, walked as places, and as rows and columns.
+        let channels = |first: usize, n: usize| View::dense(&[12, 16]).sliced(1, first, 1, n);
+        let image = |first: usize| View { offset: first as i64, dims: vec![1, 8, 3, 4], strides: vec![192, 1, 64, 16] };
+        assert!(are_apart(&image(0), &channels(8, 8)) && are_apart(&channels(0, 8), &image(8)));
+        assert!(!are_apart(&image(0), &channels(7, 9)) && !are_apart(&image(9), &channels(0, 8)));
     }
 }
