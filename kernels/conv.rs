@@ -221,6 +221,11 @@ pub(super) fn way(cx: &Cx) -> Option<(f64, bool)> {
     Some((clocks(cx, conv).ok()?? + stored, by_channels))
 }
 
+/// It is a convolution by channels.
+pub(super) fn is_by_channels(cx: &Cx) -> bool {
+    matches!(&cx.step.kind, StepKind::Conv(conv) if ByChannels::of(cx, conv).is_some())
+}
+
 /// The tiles that are considered for it.
 pub(super) fn candidates(cx: &Cx, conv: &Conv) -> Res<Option<Considered>> {
     let types = gemm::types(cx)?;

@@ -336,6 +336,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             Some(crate::graph::Way { clocks, by_channels })
         },
         |bytes| TURNING * bytes as f64 / choice::Machine::of(target).memory,
+        choice::Machine::of(target).ends,
         |before, after| match tuning.channels_last() {
             When::Faster => after < WORTH_TURNING * before,
             When::Never => false,
@@ -491,13 +492,16 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(summed);
     let next = united.as_ref().unwrap_or(graph);
-    crate::graph::in_pieces(next, |graph, step| {
+    let cut = crate::graph::in_pieces(next, |graph, step| {
         let cx = cx(graph, step, target, tuning);
         let pieces = reduce::pieces(&cx).map(|pieces| crate::graph::Cuts { pieces, sections: 1 });
         pieces.or_else(|| scan::pieces(&cx))
     })
-    .or(united)
-    .or(turned)
+    .or(united);
+    let next = cut.as_ref().unwrap_or(graph);
+    crate::graph::multiply_points(next, |graph, step| conv::is_by_channels(&cx(graph, step, target, tuning)))
+        .or(cut)
+        .or(turned)
 }
 
 /// Clocks of a product of dense factors, or of an elementwise step by what it moves, without their launches; none where neither tiles nor lines are estimated.

@@ -242,38 +242,15 @@ fn quickest(cx: &Cx, types: Types, e: &Extents, least: u32) -> f64 {
     choice::candidates(cx.target, types, e, least, None).candidates.first().map_or(f64::MAX, |c| c.clocks)
 }
 
-/// The step with its results, and what its expression reads, as matrices of positions and channels, with a dimension of images in front where these are not
-/// `merged` or do not lie in line; none where an image's positions do not lie in line.
+/// The step with its results, and what its expression reads, as matrices of positions and channels ([`collapse::of_positions`]).
 pub(super) fn of_matrices(step: &Step, merged: bool) -> Option<Step> {
-    let rank = step.output.view.rank();
-    let order: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
     let operands = step.kind.operands();
-    let all = step.inputs[operands..].iter().chain([&step.output]);
-    if !all.clone().all(Access::is_plain) {
-        return None;
-    }
-    let turned: Vec<View> = all.map(|a| a.view.permuted(&order)).collect();
-    let views: Vec<&View> = turned.iter().collect();
-    let runs = if merged {
-        collapse::groups(&views, 0..rank - 1)
-    } else {
-        let mut positions = collapse::groups(&views, 1..rank - 1);
-        positions.insert(0, vec![0]);
-        positions
-    };
-    if runs.len() > 2 || runs.len() == 2 && runs[0] != [0] || !merged && runs.len() < 2 {
-        return None;
-    }
-    let mut matrices = turned.into_iter().map(|v| {
-        let (mut dims, mut strides) = collapse::apply(&v, &runs);
-        dims.push(v.dims[rank - 1]);
-        strides.push(v.strides[rank - 1]);
-        View { offset: v.offset, dims, strides }
-    });
+    let all = || step.inputs[operands..].iter().chain([&step.output]);
+    let plain = all().all(Access::is_plain);
+    let matrices = plain.then(|| collapse::of_positions(all().map(|a| &a.view), merged))??;
     let mut step = step.clone();
-    for a in step.inputs[operands..].iter_mut().chain([&mut step.output]) {
-        a.view = matrices.next()?;
-    }
+    let accesses = step.inputs[operands..].iter_mut().chain([&mut step.output]);
+    accesses.zip(matrices).for_each(|(a, view)| a.view = view);
     Some(step)
 }
 

@@ -47,6 +47,28 @@ pub(crate) fn apply(v: &View, groups: &[Vec<usize>]) -> (Vec<usize>, Vec<i64>) {
     (dims, groups.iter().map(|g| v.strides[g[g.len() - 1]]).collect())
 }
 
+/// Views of images, channels, and positions of these, as matrices of positions and channels, with a dimension of images in front where these are not `merged` or do not
+/// lie in line; none where an image's positions do not.
+pub(crate) fn of_positions<'a>(views: impl Iterator<Item = &'a View>, merged: bool) -> Option<Vec<View>> {
+    let turn = |v: &View| {
+        let order: Vec<usize> = [0].into_iter().chain(2..v.rank()).chain([1]).collect();
+        v.permuted(&order)
+    };
+    let turned: Vec<View> = views.map(turn).collect();
+    let (all, last) = (turned.iter().collect::<Vec<_>>(), turned.first()?.rank() - 1);
+    let runs = if merged { groups(&all, 0..last) } else { [vec![vec![0]], groups(&all, 1..last)].concat() };
+    if runs.len() > 2 || runs.len() == 2 && runs[0] != [0] || !merged && runs.len() < 2 {
+        return None;
+    }
+    let matrix = |v: &View| {
+        let (mut dims, mut strides) = apply(v, &runs);
+        dims.push(v.dims[last]);
+        strides.push(v.strides[last]);
+        View { offset: v.offset, dims, strides }
+    };
+    Some(turned.iter().map(matrix).collect())
+}
+
 /// Merges the dimensions `range` of all accesses of a step. With `keep`, at least one dimension remains of them.
 pub(super) fn merge(step: &mut Step, range: Range<usize>, keep: bool) {
     let mut blockers: Vec<View> = Vec::new();

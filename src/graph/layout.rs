@@ -47,12 +47,14 @@ impl Planes {
 type Images = BTreeMap<TensorId, Planes>;
 
 /// The graph with such tensors; `None` where that is not `worth` it, by the clocks without and with them. `way` tells how such a step is computed, `turning`
-/// the clocks that so many bytes take more where a step turns them; `takes`, of which types images are that may be stored so.
+/// the clocks that so many bytes take more where a step turns them, `apart` those that a step takes besides what it computes; `takes`, of which types images are that may
+/// be stored so.
 pub(crate) fn keep_channels_last(
     graph: &FusedGraph,
     takes: impl Fn(DType) -> bool,
     way: impl Fn(&FusedGraph, &Step) -> Option<Way>,
     turning: impl Fn(usize) -> f64,
+    apart: f64,
     worth: impl Fn(f64, f64) -> bool,
 ) -> Option<FusedGraph> {
     let uses = Uses::of(graph);
@@ -64,7 +66,7 @@ pub(crate) fn keep_channels_last(
             stay = unable(&next, &last, &way);
         }
         if stay.is_empty() {
-            last = worth_it(graph, &next, &last, (&way, &turning, &worth))?;
+            last = worth_it((graph, &uses), &next, &last, (&way, &turning, apart, &worth))?;
             break;
         }
         last.retain(|t, _| !stay.contains(t));
@@ -240,12 +242,13 @@ fn unable(next: &FusedGraph, last: &Images, way: &impl Fn(&FusedGraph, &Step) ->
 
 /// Those of the tensors that are worth it, by what the steps that they have in common take without and with them.
 fn worth_it(
-    graph: &FusedGraph,
+    (graph, uses): (&FusedGraph, &Uses),
     next: &FusedGraph,
     last: &Images,
-    (way, turning, worth): (
+    (way, turning, apart, worth): (
         &impl Fn(&FusedGraph, &Step) -> Option<Way>,
         &impl Fn(usize) -> f64,
+        f64,
         &impl Fn(f64, f64) -> bool,
     ),
 ) -> Option<Images> {
@@ -273,10 +276,20 @@ fn worth_it(
         };
         let sums = clocks.entry(first(&together, t)).or_default();
         sums[0] += of(graph, old)?;
-        sums[1] += of(next, new)?;
+        sums[1] += of(next, new)? + apart * summands(graph, uses, old) as f64;
     }
     let worth = |t: &TensorId| clocks.get(&first(&together, *t)).is_some_and(|c| worth(c[0], c[1]));
     Some(last.iter().filter(|(t, _)| worth(t)).map(|(t, p)| (*t, *p)).collect())
+}
+
+/// Convolutions that one is added to, and is one with ([`sum_convolutions`](super::sum_convolutions)) as long as neither is by channels.
+fn summands(graph: &FusedGraph, uses: &Uses, step: &Step) -> usize {
+    let may = |s: &Step| matches!(&s.kind, StepKind::Conv(conv) if conv.groups == 1);
+    let added = |a: &&Access| {
+        let [writer] = uses.writers[a.tensor.index()][..] else { return false };
+        may(&graph.steps[writer]) && uses.readers[a.tensor.index()].len() == 1
+    };
+    if may(step) { step.inputs[step.kind.operands()..].iter().filter(added).count() } else { 0 }
 }
 
 /// Bytes that a step reads across the lines of memory in which it writes.
