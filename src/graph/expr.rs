@@ -5,6 +5,7 @@
 //! work. Pointwise steps evaluate it over their operands, and every producing kernel (convolution, matrix product,
 //! pooling, reduction ...) evaluates one as its epilogue, with [`Op::Acc`] standing for the value it has just computed.
 
+use super::activations;
 use crate::tensor::DType;
 use std::fmt;
 
@@ -319,7 +320,7 @@ impl Expr {
         self.push(Op::Unary(op, a), dtype)
     }
 
-    /// Applies a binary operation; `x + 0`, `x * 1` and the like vanish.
+    /// Applies a binary operation; `x + 0`, `x * 1` and the like vanish, and products that are activations are these.
     pub fn binary(&mut self, op: Binary, a: Val, b: Val) -> Val {
         let is = |v: Val, want: f64| match self.nodes[v.index()].op {
             Op::Const(Scalar::Float(c)) => c == want && (c != 0.0 || c.is_sign_positive()),
@@ -333,6 +334,11 @@ impl Expr {
             Binary::Sub | Binary::Xor if is(b, 0.0) => return a,
             Binary::Add if is(b, 0.0) => return a,
             Binary::Add if is(a, 0.0) => return b,
+            Binary::Mul => {
+                if let Some(v) = activations::product(self, a, b) {
+                    return v;
+                }
+            }
             _ => {}
         }
         let dtype = if op.is_comparison() { DType::Bool } else { self.type_of(a) };

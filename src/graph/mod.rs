@@ -5,6 +5,7 @@
 
 mod abreast;
 mod absorb;
+mod activations;
 mod apart;
 mod ask;
 mod attend;

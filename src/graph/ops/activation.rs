@@ -48,7 +48,7 @@ fn exp_minus_one(e: &mut Expr, x: Val, scale: f64) -> Val {
 }
 
 /// `ln(1 + e^x)` without overflow.
-fn soft_plus(e: &mut Expr, x: Val) -> Val {
+pub(crate) fn soft_plus(e: &mut Expr, x: Val) -> Val {
     let a = e.unary(Unary::Abs, x);
     let n = e.unary(Unary::Neg, a);
     let n = e.unary(Unary::Exp, n);

@@ -42,6 +42,7 @@ mod transform;
 mod trees;
 mod types;
 
+pub(crate) use activation::soft_plus;
 pub(crate) use control::nothing_collected;
 pub(crate) use normalize::lower_norm;
 pub(crate) use ordered::{Indices, Order};
