@@ -284,7 +284,7 @@ pub(super) fn quickest(
     let machine = Machine::of(target);
     let all = match tuned(tuning, target, &types, e) {
         Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, 1), e)?,
-        None => timed(&machine, types, e, 1),
+        None => few_sums(tuning, timed(&machine, types, e, 1)),
     };
     let all = all.into_iter().filter_map(|(clocks, tile, split)| Some((clocks + more(&tile, &split)?, tile, split)));
     best(&machine, e, all)
@@ -309,6 +309,15 @@ fn order(least: f64) -> impl Fn(&Timed) -> (i64, Reverse<[u32; 3]>, u64) {
         };
         ((longer / alike) as i64, Reverse(preferred), clocks.to_bits())
     }
+}
+
+/// Of some ways those that have as few sums as they should, where there are any.
+fn few_sums(tuning: &Tuning, mut all: Vec<Timed>) -> Vec<Timed> {
+    let fits = |way: &Timed| way.1.sums() <= tuning.most_sums();
+    if all.iter().any(fits) {
+        all.retain(fits);
+    }
+    all
 }
 
 /// Clocks of the quickest of some ways.
@@ -362,7 +371,7 @@ pub(super) fn choose_among(
             Some(method) if tuning.winograd() == When::Always => method.ways(&machine),
             method => {
                 let direct = timed(&machine, types, e, min_n).into_iter();
-                direct.chain(method.into_iter().flat_map(|m| m.ways(&machine))).collect()
+                few_sums(tuning, direct.chain(method.into_iter().flat_map(|m| m.ways(&machine))).collect())
             }
         },
     };

@@ -16,7 +16,7 @@ mod order;
 use super::choice::{self, Ending, Extents, Machine, Round, Together};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Stages, Sums};
-use super::loader::{COLUMNS, WORD, deep_load, is_of_whole_loads, wide_load, wide_own};
+use super::loader::WORD;
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use crate::graph::fused::Scaled;
@@ -27,7 +27,7 @@ use crate::mir::{
 use barewave_isa::matrix::Layout::Wmma11;
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
-use operands::{Pieces, loaded_widths, loaded_words};
+use operands::{Pieces, can_load, loaded_widths, loaded_words};
 
 /// How waves share a tile, and what they multiply with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +110,9 @@ const FEW_LOADED: u32 = 32;
 
 /// So many rounds are few.
 const FEW_ROUNDS: usize = 4;
+
+/// So many rounds are few beside what is before and behind them, where workgroups of two buffers would be alone on a compute unit.
+const FEW_BESIDE: usize = 16;
 
 /// A wave of more results than this has few registers for operands; then a step takes so many bytes of k.
 const LARGE: u32 = 128 * 96;
@@ -200,8 +203,13 @@ pub(super) fn candidates(
             let in_turn = types.in_runs() && min_n == 1 && !spread;
             // Pieces of lines take the first level longer than is waited for with one.
             let few = few && !tile.is_transposed(0) && !tile.is_transposed(1);
-            let buffers = if in_turn && few || spread && 2 * one > lds_bytes { 1 } else { 2 };
-            let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
+            let usual = if in_turn && few || spread && 2 * one > lds_bytes { 1 } else { 2 };
+            // Where matrix instructions leave others room, workgroups of one buffer multiply while others begin or end.
+            let beside = spread
+                && usual == 2
+                && lds_bytes / one > lds_bytes / (2 * one)
+                && e.k <= FEW_BESIDE * k as usize
+                && groups >= 2 * target.cus() as usize;
             let threads = tile.threads();
             let own = k / run;
             // A wave's lanes gather from one row.
@@ -209,67 +217,19 @@ pub(super) fn candidates(
             let (along, _) = e.along_image(&tile);
             let passes = (threads / along).max(1);
             let gathers = min_n == 1 || along >= lanes && passes <= own && 2 * k / passes / entry <= TABLE;
-            if lds > lds_bytes || !can_load(&tile) || along < min_n || !gathers {
-                continue;
-            }
-            let round = form.round(target, &tile, machine, e, (lds, spread));
-            if machine.holds(&round, form.accumulated(target, &tile)) {
-                found.push((tile, round));
+            for buffers in std::iter::once(usual).chain(beside.then_some(1)) {
+                let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
+                if lds > lds_bytes || !can_load(&tile) || along < min_n || !gathers {
+                    continue;
+                }
+                let round = form.round(target, &tile, machine, e, (lds, spread));
+                if machine.holds(&round, form.accumulated(target, &tile)) {
+                    found.push((tile, round));
+                }
             }
         }
     }
     found
-}
-
-impl Tile {
-    /// The same with transposing loads for some of the operands that may have them and that it divides in whole tiles, or for none.
-    fn ways_to_come(self, e: &Extents) -> impl Iterator<Item = Tile> {
-        let whole = |o: usize, width: u32, all: usize| {
-            let tiles = all.is_multiple_of(width as usize) && e.k.is_multiple_of(self.k as usize);
-            e.transposed[o] && tiles && is_of_whole_loads(&self, width)
-        };
-        let may = match self.form {
-            Form::Matrix(form) if !form.op.shape.sparse && !form.scaled => {
-                [whole(0, self.m, e.m), whole(1, self.n, e.n)]
-            }
-            _ => [false; 2],
-        };
-        let all = [[false, false], [true, false], [false, true], [true, true]].into_iter();
-        all.filter(move |t| (0..2).all(|o| may[o] || !t[o])).map(move |transposed| match self.form {
-            Form::Matrix(form) => Tile { form: Form::Matrix(MatrixForm { transposed, ..form }), ..self },
-            _ => self,
-        })
-    }
-
-    /// Bytes per k of the lines that transposing loads ask the first-level cache for: each has 32 columns of a line. 0 where it has none.
-    fn lines_transposed(&self, machine: &Machine) -> u32 {
-        let of = |(o, width): (usize, u32)| if self.is_transposed(o) { width / COLUMNS * machine.line } else { 0 };
-        [self.m, self.n].into_iter().enumerate().map(of).sum()
-    }
-
-    /// Loads of a workitem for the tile of an operand, of so many elements at most.
-    pub fn loads(&self, e: &Extents, operand: usize, together: u32) -> u32 {
-        let (deep, width) = [(e.deep.0, self.m), (e.deep.1, self.n)][operand];
-        if !deep {
-            return wide_own(self, width) / wide_load(self, width, together);
-        }
-        let own = self.k * width / self.threads();
-        own / deep_load(self, own, together, e.k as u32).1
-    }
-}
-
-/// Every workitem has something to load of all operands, and a pass has a whole row.
-fn can_load(tile: &Tile) -> bool {
-    let threads = tile.threads();
-    let fits = |tile: Tile, width: u32| {
-        let own = tile.k / tile.run;
-        (own * width).is_multiple_of(threads) && threads >= own.max(width)
-    };
-    let both = [tile.m, tile.n].iter().enumerate().all(|(o, width)| fits(tile.of_operand(o), *width));
-    both && [tile.m, tile.n]
-        .iter()
-        .enumerate()
-        .all(|(o, width)| !tile.has_words(o) || width.is_power_of_two() && fits(tile.of_words(), *width))
 }
 
 /// What a lane holds of an operand: which bits of its number name a row (of A; of B a column), and which a group of k.

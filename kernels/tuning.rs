@@ -96,6 +96,7 @@ pub struct Tuning {
     levels: When,
     xf32: bool,
     f16_sums: bool,
+    most_sums: Option<u32>,
 }
 
 /// Why a text is no tuning.
@@ -196,6 +197,16 @@ impl Tuning {
         // A step's kernels are the same with levels and without, and how its tensors are stored is known by then.
         let tuning = Tuning { products, levels: When::default(), channels_last: When::default(), ..*self };
         (tuning != Tuning::default()).then_some(tuning)
+    }
+
+    /// The same with at most so many sums of a workitem, in products of which nothing is said.
+    pub(crate) fn with_fewer_sums(&self, most: u32) -> Tuning {
+        Tuning { most_sums: Some(most), ..self.clone() }
+    }
+
+    /// Most sums of a workitem, where there is such a limit.
+    pub(super) fn most_sums(&self) -> u32 {
+        self.most_sums.unwrap_or(u32::MAX)
     }
 
     /// Where Winograd's method is used.

@@ -1,10 +1,46 @@
 //! What the operands of a tile take of a workitem on their way to LDS: for the choice among tiles.
 
+use super::MatrixForm;
 use crate::kernels::choice::{Extents, Machine, Together};
-use crate::kernels::loader::is_stored_by_halves;
-use crate::kernels::tile::{Tile, WIDEST};
+use crate::kernels::loader::{COLUMNS, deep_load, is_of_whole_loads, is_stored_by_halves, wide_load, wide_own};
+use crate::kernels::tile::{Form, Tile, WIDEST};
 
 impl Tile {
+    /// The same with transposing loads for some of the operands that may have them and that it divides in whole tiles, or for none.
+    pub(super) fn ways_to_come(self, e: &Extents) -> impl Iterator<Item = Tile> {
+        let whole = |o: usize, width: u32, all: usize| {
+            let tiles = all.is_multiple_of(width as usize) && e.k.is_multiple_of(self.k as usize);
+            e.transposed[o] && tiles && is_of_whole_loads(&self, width)
+        };
+        let may = match self.form {
+            Form::Matrix(form) if !form.op.shape.sparse && !form.scaled => {
+                [whole(0, self.m, e.m), whole(1, self.n, e.n)]
+            }
+            _ => [false; 2],
+        };
+        let all = [[false, false], [true, false], [false, true], [true, true]].into_iter();
+        all.filter(move |t| (0..2).all(|o| may[o] || !t[o])).map(move |transposed| match self.form {
+            Form::Matrix(form) => Tile { form: Form::Matrix(MatrixForm { transposed, ..form }), ..self },
+            _ => self,
+        })
+    }
+
+    /// Bytes per k of the lines that transposing loads ask the first-level cache for: each has 32 columns of a line. 0 where it has none.
+    pub(super) fn lines_transposed(&self, machine: &Machine) -> u32 {
+        let of = |(o, width): (usize, u32)| if self.is_transposed(o) { width / COLUMNS * machine.line } else { 0 };
+        [self.m, self.n].into_iter().enumerate().map(of).sum()
+    }
+
+    /// Loads of a workitem for the tile of an operand, of so many elements at most.
+    pub fn loads(&self, e: &Extents, operand: usize, together: u32) -> u32 {
+        let (deep, width) = [(e.deep.0, self.m), (e.deep.1, self.n)][operand];
+        if !deep {
+            return wide_own(self, width) / wide_load(self, width, together);
+        }
+        let own = self.k * width / self.threads();
+        own / deep_load(self, own, together, e.k as u32).1
+    }
+
     /// What is loaded goes to LDS as it comes, or by halves of words.
     pub(super) fn comes_as_it_is_stored(&self, e: &Extents) -> bool {
         let operands = [(e.deep.0, self.m), (e.deep.1, self.n)].into_iter().zip(e.loads);
@@ -81,4 +117,18 @@ pub(super) fn loaded_words(tile: &Tile, e: &Extents, together: impl Fn(Together)
     let cells: u32 = widths.iter().enumerate().map(|(o, width)| width * tile.of_operand(o).k * bytes(o)).sum();
     let words: u32 = [tile.m, tile.n].iter().enumerate().map(|(o, width)| tile.words_of(o, *width)).sum();
     (cells / 4 + words) / tile.threads()
+}
+
+/// Every workitem has something to load of all operands, and a pass has a whole row.
+pub(super) fn can_load(tile: &Tile) -> bool {
+    let threads = tile.threads();
+    let fits = |tile: Tile, width: u32| {
+        let own = tile.k / tile.run;
+        (own * width).is_multiple_of(threads) && threads >= own.max(width)
+    };
+    let both = [tile.m, tile.n].iter().enumerate().all(|(o, width)| fits(tile.of_operand(o), *width));
+    both && [tile.m, tile.n]
+        .iter()
+        .enumerate()
+        .all(|(o, width)| !tile.has_words(o) || width.is_power_of_two() && fits(tile.of_words(), *width))
 }

@@ -224,8 +224,32 @@ pub enum KernelError {
     Pass(#[from] CompileError),
 }
 
+/// Sums of a workitem with which a product is tried again whose registers do not hold all.
+const FEWER_SUMS: [u32; 4] = [96, 64, 48, 32];
+
 /// Compiles the kernels of one step, in launch order; `name` is what listings call the first. With `keep_ir` what they were made from is there, too.
+/// Products that would spill registers get smaller tiles, where these spill none.
 pub fn compile_step(
+    graph: &FusedGraph,
+    step: &Step,
+    target: Target,
+    tuning: &Tuning,
+    name: &str,
+    keep_ir: bool,
+) -> Result<Vec<(KernelCode, Option<KernelIr>)>, KernelError> {
+    let spills = |kernels: &[(KernelCode, Option<KernelIr>)]| kernels.iter().any(|(k, _)| k.spills > 0);
+    let usual = compile_by(graph, step, target, tuning, name, keep_ir)?;
+    if !spills(&usual) || !graph.is_product(step) {
+        return Ok(usual);
+    }
+    let smaller = FEWER_SUMS
+        .into_iter()
+        .filter_map(|most| compile_by(graph, step, target, &tuning.with_fewer_sums(most), name, keep_ir).ok());
+    Ok(smaller.into_iter().find(|k| !spills(k)).unwrap_or(usual))
+}
+
+/// The same by a tuning, whatever it spills.
+fn compile_by(
     graph: &FusedGraph,
     step: &Step,
     target: Target,

@@ -202,21 +202,26 @@ impl FusedGraph {
         &self.tensors[id.index()]
     }
 
+    /// Products are what a step is made of.
+    pub(crate) fn is_product(&self, step: &Step) -> bool {
+        matches!(
+            step.kind,
+            StepKind::Conv(_)
+                | StepKind::MatMul
+                | StepKind::Sparse(_)
+                | StepKind::Scaled(_)
+                | StepKind::Nibbles(_)
+                | StepKind::Attention(_)
+                | StepKind::Packed(_)
+                | StepKind::Normed(_)
+                | StepKind::Standardized(_)
+                | StepKind::Recurrent(_)
+        )
+    }
+
     /// The type of what a step multiplies, where products are what it is made of: the highest rate of a target depends on it. f32 of others.
     pub(crate) fn multiplied(&self, step: &Step) -> DType {
-        match step.kind {
-            StepKind::Conv(_)
-            | StepKind::MatMul
-            | StepKind::Sparse(_)
-            | StepKind::Scaled(_)
-            | StepKind::Nibbles(_)
-            | StepKind::Attention(_)
-            | StepKind::Packed(_)
-            | StepKind::Normed(_)
-            | StepKind::Standardized(_)
-            | StepKind::Recurrent(_) => self.tensor(step.inputs[0].tensor).dtype,
-            _ => DType::F32,
-        }
+        if self.is_product(step) { self.tensor(step.inputs[0].tensor).dtype } else { DType::F32 }
     }
 
     /// Adds a tensor.
