@@ -292,14 +292,23 @@ const WORTH_PACKING: f64 = 0.96;
 /// three targets five were slower as products by the cycle model with the other share, and two are with this one.
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
-/// Channels come last where steps take so much less then: estimates.
-const WORTH_TURNING: f64 = 0.95;
+/// Channels come last where steps take so much less then: estimates, which know nothing of the launches that steps share. With accumulation registers none of 48
+/// networks is slower by the first; of those without some are, which the second spares.
+const WORTH_TURNING: [f64; 2] = [0.95, 0.9];
+
+fn worth_turning(target: Target) -> f64 {
+    WORTH_TURNING[usize::from(target.info().max_agprs == 0)]
+}
 
 /// Answers of what the device shares that a step waits for behind another one, at least: stores', a count's, and loads'.
 const ANSWERS_BETWEEN: f64 = 3.0;
 
 /// What turning bytes on their way takes over what memory does.
 const TURNING: f64 = 1.0;
+
+/// Clocks of a byte of elements of two that a workgroup loads across lines of memory: each is a request of its own. The normalisation of an image of 25088
+/// elements by the cycle model.
+const TURNING_BY_ONE: f64 = 1.3;
 
 /// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, these with what gathers their keys and values, and with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
@@ -335,10 +344,14 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             })?;
             Some(crate::graph::Way { clocks, by_channels })
         },
-        |bytes| TURNING * bytes as f64 / choice::Machine::of(target).memory,
+        |bytes, parts| {
+            let machine = choice::Machine::of(target);
+            let by_one = TURNING_BY_ONE * bytes as f64 / parts.min(target.cus() as usize).max(1) as f64;
+            f64::max(TURNING * bytes as f64 / machine.memory, by_one)
+        },
         choice::Machine::of(target).ends,
         |before, after| match tuning.channels_last() {
-            When::Faster => after < WORTH_TURNING * before,
+            When::Faster => after < worth_turning(target) * before,
             When::Never => false,
             When::Always => true,
         },

@@ -219,9 +219,9 @@ impl FusedGraph {
         )
     }
 
-    /// The type of what a step multiplies, where products are what it is made of: the highest rate of a target depends on it. f32 of others.
+    /// The type of what a step multiplies: the highest rate of a target depends on it.
     pub(crate) fn multiplied(&self, step: &Step) -> DType {
-        if self.is_product(step) { self.tensor(step.inputs[0].tensor).dtype } else { DType::F32 }
+        self.tensor(step.inputs.first().unwrap_or(&step.output).tensor).dtype
     }
 
     /// Adds a tensor.

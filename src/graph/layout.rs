@@ -47,13 +47,13 @@ impl Planes {
 type Images = BTreeMap<TensorId, Planes>;
 
 /// The graph with such tensors; `None` where that is not `worth` it, by the clocks without and with them. `way` tells how such a step is computed, `turning`
-/// the clocks that so many bytes take more where a step turns them, `apart` those that a step takes besides what it computes; `takes`, of which types images are that may
+/// the clocks that so many bytes take more where a step of so many parts turns them, each of which is computed by itself, `apart` those that a step takes besides what it computes; `takes`, of which types images are that may
 /// be stored so.
 pub(crate) fn keep_channels_last(
     graph: &FusedGraph,
     takes: impl Fn(DType) -> bool,
     way: impl Fn(&FusedGraph, &Step) -> Option<Way>,
-    turning: impl Fn(usize) -> f64,
+    turning: impl Fn(usize, usize) -> f64,
     apart: f64,
     worth: impl Fn(f64, f64) -> bool,
 ) -> Option<FusedGraph> {
@@ -247,7 +247,7 @@ fn worth_it(
     last: &Images,
     (way, turning, apart, worth): (
         &impl Fn(&FusedGraph, &Step) -> Option<Way>,
-        &impl Fn(usize) -> f64,
+        &impl Fn(usize, usize) -> f64,
         f64,
         &impl Fn(f64, f64) -> bool,
     ),
@@ -271,7 +271,12 @@ fn worth_it(
         let of = |graph: &FusedGraph, step: &Step| match step.kind {
             StepKind::Conv(_) => Some(way(graph, step)?.clocks),
             StepKind::MatMul | StepKind::Reduce(_) => Some(way(graph, step).map_or(0.0, |way| way.clocks)),
-            StepKind::Pointwise | StepKind::Normalize(_) => Some(turning(across(graph, step))),
+            StepKind::Pointwise => Some(turning(across(graph, step), usize::MAX)),
+            StepKind::Normalize(norm) => {
+                let out = &step.output.view;
+                let lines = out.dims[..out.rank() - norm.axes].iter().product();
+                Some(turning(across(graph, step), lines))
+            }
             _ => Some(0.0),
         };
         let sums = clocks.entry(first(&together, t)).or_default();
