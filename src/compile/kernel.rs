@@ -239,7 +239,7 @@ pub fn compile_step(
 ) -> Result<Vec<(KernelCode, Option<KernelIr>)>, KernelError> {
     let spills = |kernels: &[(KernelCode, Option<KernelIr>)]| kernels.iter().any(|(k, _)| k.spills > 0);
     let usual = compile_by(graph, step, target, tuning, name, keep_ir)?;
-    if !spills(&usual) || !graph.is_product(step) {
+    if !spills(&usual) || !graph.is_tiled(step) {
         return Ok(usual);
     }
     let smaller = FEWER_SUMS

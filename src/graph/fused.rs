@@ -202,8 +202,8 @@ impl FusedGraph {
         &self.tensors[id.index()]
     }
 
-    /// Products are what a step is made of.
-    pub(crate) fn is_product(&self, step: &Step) -> bool {
+    /// A step is a product or a convolution whose tile is chosen among those of many sizes.
+    pub(crate) fn is_tiled(&self, step: &Step) -> bool {
         matches!(
             step.kind,
             StepKind::Conv(_)
@@ -211,11 +211,9 @@ impl FusedGraph {
                 | StepKind::Sparse(_)
                 | StepKind::Scaled(_)
                 | StepKind::Nibbles(_)
-                | StepKind::Attention(_)
-                | StepKind::Packed(_)
+                | StepKind::Gated(_)
                 | StepKind::Normed(_)
                 | StepKind::Standardized(_)
-                | StepKind::Recurrent(_)
         )
     }
 
