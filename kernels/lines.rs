@@ -299,6 +299,14 @@ pub(super) struct Place {
     size: usize,
 }
 
+impl Place {
+    /// The same of a line that is so many bytes behind.
+    pub fn behind(&self, bytes: u32) -> Place {
+        let base = Offset { imm: self.base.imm + bytes, ..self.base };
+        Place { base, inner: self.inner.clone(), size: self.size }
+    }
+}
+
 impl Lines {
     /// Decides how lines are walked and begins the kernel.
     pub fn begin(cx: &Cx, shape: Shape) -> (Writer, Lines) {
@@ -689,6 +697,21 @@ impl Lines {
             1 => vec![values::load(&mut w.b, t, buf, at)],
             n => values::load_some(&mut w.b, t, buf, at, n),
         }
+    }
+
+    /// An element of each of so many lines that lie beside each other, of a chunk of one.
+    pub fn load_beside(
+        &self,
+        w: &mut Writer,
+        t: DType,
+        buf: Buffer,
+        place: &Place,
+        c: &Chunk,
+        lines: u32,
+    ) -> Vec<Value> {
+        let at = self.offset(w, place, c);
+        let at = self.guard(w, at, c.inside);
+        values::load_some(&mut w.b, t, buf, at, lines)
     }
 
     /// The words of a chunk of bytes that lie together, so many of them.

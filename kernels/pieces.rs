@@ -218,6 +218,8 @@ impl Pieces {
         };
         let number = w.b.divmod(piece, self.of_line as u32).1;
         walk.lines.end_early(&mut w, number, (self.of_line - 1) as u32, self.last() as u32);
+        // Last pieces of columns follow those before them.
+        walk.end_early(((self.of_line - 1) * self.apart) as u32, self.last() as u32);
         Ok((w, walk))
     }
 

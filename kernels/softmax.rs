@@ -18,6 +18,8 @@ use crate::graph::fused::{ComputedLines, LineRule, Normalize, Softmax, StepKind}
 use crate::mir::{Gen, OpenLoop, Part, Type};
 use crate::tensor::DType;
 
+mod among;
+
 /// Dwords that a workitem loads of a line before it stores what comes of them: of other operands alone where the line is held.
 const AHEAD: usize = 48;
 
@@ -89,12 +91,14 @@ pub(super) struct Walk<'a> {
     turns: Option<OpenLoop>,
     /// What is the same for all of these lines, of each chunk.
     same: Vec<(Arg, Vec<Vec<Value>>)>,
-    /// The workgroup's lines, where they go through LDS, and its results, where these alone do.
+    /// The workgroup's lines, where they go through LDS.
     staged: Option<Staged>,
-    crossed: Option<Crossed>,
-    /// Where lines begin in their dimensions, and how many of them a team takes in straight code.
+    /// Where lines begin in their dimensions, how many of them a team takes in straight code, and whether these lie among each other.
     outer: usize,
     abreast: u32,
+    among: bool,
+    /// The first line of those that have fewer elements, and how many.
+    short: Option<(u32, u32)>,
 }
 
 /// `e^x` of softmax, whose operands are not above 0: of 16 bits that stay 16 bits the short recipe.
@@ -137,8 +141,14 @@ impl<'a> Walk<'a> {
         let apart = others.clone().any(|a| outer.checked_sub(1).is_some_and(|d| cx.view(*a).strides[d] != 0));
         let others = others.map(|a| cx.dtype(*a).size() * shape.length).sum();
         let shape = Shape { others, apart, ..shape };
-        let staged = elements.sources[0] == Arg::Input(0) && Staged::fits(cx, &shape);
-        let (mut w, mut lines) = Lines::begin(cx, if staged { shape.staged() } else { shape });
+        let among = among::together(cx, &elements, &shape, outer);
+        let staged = among.is_none() && elements.sources[0] == Arg::Input(0) && Staged::fits(cx, &shape);
+        let walked = match among {
+            Some(lines) => shape.among(lines),
+            None if staged => shape.staged(),
+            None => shape,
+        };
+        let (mut w, mut lines) = Lines::begin(cx, walked);
         for &arg in &args {
             w.buffer(cx, arg)?;
         }
@@ -152,7 +162,10 @@ impl<'a> Walk<'a> {
             args.iter().map(|a| (cx.dtype(*a).size() * length) as f64).sum::<f64>()
         };
         let (of_all, own): (Vec<Arg>, Vec<Arg>) = args.iter().partition(|a| is_same(a));
-        let turns = lines.worth(cx.target, bytes(&own), bytes(&of_all), of_all.len() as u32);
+        let turns = match among {
+            Some(_) => 1,
+            None => lines.worth(cx.target, bytes(&own), bytes(&of_all), of_all.len() as u32),
+        };
         let (mut same, mut node) = (Vec::new(), None);
         if turns > 1 {
             for arg in of_all {
@@ -166,7 +179,7 @@ impl<'a> Walk<'a> {
             }
             node = Some(lines.take(&mut w, turns));
         }
-        if node.is_none() && elements.kept.is_none() {
+        if node.is_none() && elements.kept.is_none() && among.is_none() {
             let beside = epilogue::operands(cx).len();
             lines.abreast(cx.target, bytes(&own) as usize, beside as u32);
         }
@@ -179,11 +192,24 @@ impl<'a> Walk<'a> {
         }
         let (held, places) = (Vec::new(), Vec::new());
         let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines, true)?) } else { None };
-        let crossed = Crossed::begin(cx, &mut w, &lines);
-        let (turns, abreast) = if node.is_some() { (node, 1) } else { (None, lines.turns()) };
-        let stored = false;
-        let mut walk =
-            Walk { cx, lines, elements, float, stored, places, held, turns, same, staged, crossed, outer, abreast };
+        let (turns, abreast) = if node.is_some() { (node, 1) } else { (None, among.unwrap_or(lines.turns())) };
+        let (stored, among, short) = (false, among.is_some(), None);
+        let mut walk = Walk {
+            cx,
+            lines,
+            elements,
+            float,
+            stored,
+            places,
+            held,
+            turns,
+            same,
+            staged,
+            outer,
+            abreast,
+            among,
+            short,
+        };
         if walk.abreast == 1 {
             walk.prepare(&mut w);
         }
@@ -210,11 +236,17 @@ impl<'a> Walk<'a> {
             return body(w, self);
         }
         let mut loaded = Vec::new();
+        let mut among = if self.among { self.load_among(w)? } else { Vec::new() }.into_iter();
         for turn in 0..self.abreast {
-            self.lines.turn(w, turn);
-            self.take_staged(turn);
-            self.prepare(w);
-            self.hold(w, "lines", fill)?;
+            match among.next() {
+                Some(line) => self.take_of(w, line, fill)?,
+                None => {
+                    self.lines.turn(w, turn);
+                    self.take_staged(turn);
+                    self.prepare(w);
+                    self.hold(w, "lines", fill)?;
+                }
+            }
             let Lines { line, inside, .. } = self.lines;
             loaded.push(((line, inside), std::mem::take(&mut self.places), std::mem::take(&mut self.held)));
         }
@@ -231,6 +263,11 @@ impl<'a> Walk<'a> {
         if let Some(staged) = &mut self.staged {
             staged.take(&self.lines, turn);
         }
+    }
+
+    /// Lines from number `from` on have but so many elements, which those who walk them know ([`Lines::end_early`]).
+    pub fn end_early(&mut self, from: u32, elements: u32) {
+        self.short = Some((from, elements));
     }
 
     /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
@@ -486,7 +523,8 @@ impl<'a> Walk<'a> {
     /// as they are in memory.
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
         let cx = self.cx;
-        let crossed = self.crossed.as_ref().filter(|_| self.lines.end.is_none());
+        let crossed = Crossed::begin(cx, w, &self.lines, self.outer, self.short);
+        let crossed = crossed.as_ref();
         let mut one = |w: &mut Writer, first: &Chunk, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
             let t = self.elements.dtype;
             let mut results = Vec::new();
@@ -556,6 +594,8 @@ impl<'a> Walk<'a> {
 
 /// Softmax over the last dimension.
 pub(super) fn softmax(cx: &Cx, s: &Softmax) -> Res<Vec<Kernel>> {
+    let step = among::as_in_memory(cx, 1);
+    let cx = &Cx { step: &step, ..*cx };
     match Pieces::of(cx, cx.step.output.view.rank() - 1, Found::Softmax) {
         Some(found) => found.softmax(cx, s.log, s.masked),
         None => softmax_in_walk(cx, s),
@@ -572,6 +612,8 @@ pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
     if let Some(found) = grouped(cx, n) {
         return found.lower(cx, n.epsilon, n.center);
     }
+    let step = among::as_in_memory(cx, n.axes);
+    let cx = &Cx { step: &step, ..*cx };
     match Pieces::of(cx, cx.step.output.view.rank() - n.axes, Found::Norm) {
         Some(found) => found.normalize(cx, n),
         None => normalize_in_walk(cx, n),

@@ -184,3 +184,62 @@ fn quotients_become_bytes() {
         }
     }
 }
+
+/// Heads that lie last in what is read, and not in the result: lines that lie among those of a few others, held and not, with operands of each head;
+/// and of many heads columns.
+#[test]
+fn lines_lie_among_others() {
+    let shapes = [
+        [2, 13, 40, 4],
+        [1, 300, 37, 6],
+        [3, 9, 196, 8],
+        [1, 5, 700, 3],
+        [2, 7, 3000, 2],
+        [1, 11, 90, 48],
+        [1, 260, 66, 12],
+    ];
+    for (i, shape) in shapes.into_iter().enumerate() {
+        for (j, (t, most)) in [(DType::F32, 3e-5), (DType::F16, 6e-3)].into_iter().enumerate() {
+            let mut b = Builder::new(23, (10 * i + j) as u64);
+            let x = typed(&mut b, &shape, t);
+            let x = b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]);
+            let norm = (i + j) % 3 == 0;
+            let y = if norm {
+                let scale = b.random(&shape[2..3]).to_f64();
+                let scale = b.constant(HostTensor::from_f64(t, &shape[2..3], &scale));
+                b.node("LayerNormalization", &[&x, &scale], &[("axis", int(-1))])
+            } else {
+                let y = b.node("Softmax", &[&x], &[("axis", int(-1))]);
+                let of_head = b.random(&[shape[3], 1, 1]).to_f64();
+                let of_head = b.constant(HostTensor::from_f64(t, &[shape[3], 1, 1], &of_head));
+                let other = typed(&mut b, &[shape[0], shape[3], shape[1], shape[2]], t);
+                let y = b.node("Mul", &[&y, &of_head], &[]);
+                b.node("Add", &[&y, &other], &[])
+            };
+            b.output(&y);
+            let begins = if norm { "normalize" } else { "softmax" };
+            is_one(&b, &["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"], begins, most, &format!("{t} {shape:?}"));
+        }
+    }
+}
+
+/// Softmax over tokens, an odd number of them, in one walk and in pieces of which the last is shorter: elements of a line lie together in the result.
+#[test]
+fn results_of_odd_lines_go_through_lds() {
+    for (i, (shape, t)) in [
+        ([1, 3137, 152], DType::F16),
+        ([2, 1001, 40], DType::F16),
+        ([3, 197, 64], DType::F16),
+        ([1, 5001, 96], DType::F32),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut b = Builder::new(23, i as u64);
+        let x = typed(&mut b, &shape, t);
+        let x = b.node("Transpose", &[&x], &[("perm", ints(&[0, 2, 1]))]);
+        let y = b.node("Softmax", &[&x], &[("axis", int(-1))]);
+        b.output(&y);
+        is_one(&b, &["gfx906", "gfx942", "gfx1100"], "softmax", 6e-3, &format!("{t} {shape:?}"));
+    }
+}
