@@ -648,30 +648,48 @@ fn load_at(
     for step in steps {
         at = address::add(&mut w.b, at, Offset { reg: Some(*step), imm: 0 });
     }
-    let inside = access.guard.as_ref().and_then(|g| guard(&mut w.b, &g.ranges, &access.view.dims, coords));
+    let inside = guard(w, access, coords);
     if let Some(mask) = inside {
         let reg = at.vector(&mut w.b);
         let folded = if at.imm != 0 { w.b.add(reg, at.imm) } else { reg };
         at = Offset { reg: Some(w.b.guard(mask, folded)), imm: 0 };
     }
     let mut loaded = values::load_some(&mut w.b, t, buf, at, count as u32);
-    if let (Some(mask), Some(g)) = (inside, &access.guard) {
-        let mut fill = crate::graph::expr::Expr::new();
-        fill.literal(t, g.fill);
-        let zero = g.fill.as_f64() == 0.0 && !matches!(loaded[0], Value::Mask(_));
-        // What lies out of bounds reads as zero: only another filling needs a selection.
-        if !zero {
-            for x in &mut loaded {
-                let value = expr::eval(&mut w.b, &fill, &|_| unreachable!("a literal has no operands"), None)?;
-                *x = values::select(&mut w.b, mask, *x, value);
-            }
-        }
-    }
+    fill(w, cx, i, access, inside, &mut loaded)?;
     Ok(loaded)
 }
 
+/// Replaces what was read of operand `i` outside of its guard. What lies out of bounds reads as zero: only another filling needs a
+/// selection.
+pub(super) fn fill(
+    w: &mut Writer,
+    cx: &Cx,
+    i: usize,
+    access: &Access,
+    inside: Option<Part>,
+    loaded: &mut [Value],
+) -> Res<()> {
+    let (Some(mask), Some(g)) = (inside, &access.guard) else { return Ok(()) };
+    if g.fill.as_f64() == 0.0 && !matches!(loaded[0], Value::Mask(_)) {
+        return Ok(());
+    }
+    let mut fill = crate::graph::expr::Expr::new();
+    fill.literal(cx.dtype(Arg::Input(i)), g.fill);
+    for x in loaded {
+        let value = expr::eval(&mut w.b, &fill, &|_| unreachable!("a literal has no operands"), None)?;
+        *x = values::select(&mut w.b, mask, *x, value);
+    }
+    Ok(())
+}
+
+/// Mask of the lanes whose coordinates an operand's guard lets through; `None` where that is all.
+pub(super) fn guard(w: &mut Writer, access: &Access, coords: &[Option<Part>]) -> Option<Part> {
+    let g = access.guard.as_ref()?;
+    within(&mut w.b, &g.ranges, &access.view.dims, coords)
+}
+
 /// Mask of the lanes whose coordinates lie in all ranges; `None` when the ranges exclude nothing.
-fn guard(b: &mut Builder, ranges: &[(usize, usize)], dims: &[usize], coords: &[Option<Part>]) -> Option<Part> {
+fn within(b: &mut Builder, ranges: &[(usize, usize)], dims: &[usize], coords: &[Option<Part>]) -> Option<Part> {
     let mut mask: Option<Part> = None;
     for (d, &(lo, hi)) in ranges.iter().enumerate() {
         if (lo, hi) == (0, dims[d]) {

@@ -72,7 +72,15 @@ fn turned_along(a: &Access) -> Option<usize> {
     let d = a.view.rank().checked_sub(1)?;
     let positive = a.view.strides.iter().all(|s| *s >= 0);
     let dense = (0..d).find(|j| a.view.strides[*j] == 1 && a.view.dims[*j] > 1)?;
-    (a.is_plain() && positive && a.view.strides[d] > 1).then_some(dense)
+    (a.indirect.is_empty() && positive && a.view.strides[d] > 1).then_some(dense)
+}
+
+/// True where an operand's guard lets all or none of the neighbours through that a workitem takes at once, along these dimensions.
+fn is_guarded_in_words(a: &Access, along: &[usize]) -> bool {
+    let Some(guard) = &a.guard else { return true };
+    let whole = |d: &usize| guard.ranges[*d] == (0, a.view.dims[*d]);
+    let in_words = |d: &usize| guard.ranges[*d].0.is_multiple_of(4) && guard.ranges[*d].1.is_multiple_of(4);
+    along.iter().all(|d| whole(d) || in_words(d))
 }
 
 /// Neighbours along dimensions that fill a word, where all runs begin at whole words; otherwise 1.
@@ -142,7 +150,8 @@ impl Turned {
         let operands: Vec<(&Access, usize)> = all.iter().map(|i| (&cx.step.inputs[*i], size(*i))).collect();
         let dense = dense_together(&operands, dense, &line);
         let (rows, columns) = (extent(&out.view.dims, &dense), extent(&out.view.dims, &line));
-        if !stored || columns < SHORTEST || out.view.len() < WORKGROUP as usize {
+        let guarded = operands.iter().all(|(a, _)| [&dense, &line].iter().all(|along| is_guarded_in_words(a, along)));
+        if !stored || !guarded || columns < SHORTEST || out.view.len() < WORKGROUP as usize {
             return None;
         }
         let words: usize = all.iter().map(|i| size(*i).div_ceil(4)).sum();
@@ -345,8 +354,12 @@ impl Turned {
         let offset_of = |w: &mut Writer, row: Part| {
             let coords = self.coords(w, dims, first, at, row);
             let mut offset = address::offset(&mut w.b, &access.view, t.size(), &coords);
-            offset = offset.within(&mut w.b, mask);
-            offset
+            let inside = pointwise::guard(w, access, &coords);
+            if inside.is_some() {
+                // What the guard leaves out may lie before the operand: nothing is added behind it.
+                offset = Offset { reg: Some(offset.vector_with(&mut w.b)), imm: 0 };
+            }
+            offset.within(&mut w.b, mask).within(&mut w.b, inside)
         };
         let offset = offset_of(w, row);
         // Rows are numbered so that those which are stored together are a part of the tile apart.
@@ -366,7 +379,7 @@ impl Turned {
         for c in 0..chunks {
             let ahead = (i64::from(c * step) * access.view.strides[d] * t.size() as i64) as u32;
             let mut from = Offset { imm: offset.imm + ahead, ..offset };
-            if c > 0 && self.line.len() > 1 {
+            if c > 0 && (self.line.len() > 1 || access.guard.is_some()) {
                 let row = w.b.add(row, c * step);
                 from = offset_of(w, row);
             }
@@ -475,7 +488,12 @@ impl Turned {
             for i in 0..cx.step.inputs.len() {
                 if let Some(k) = planes.iter().position(|p| p.0 == i) {
                     let width = self.turned[k].1 as u32;
-                    operands.push(self.read(w, cx.dtype(Arg::Input(i)), places[k], planes[k].1 + c * step / width * 4));
+                    let place = planes[k].1 + c * step / width * 4;
+                    let mut read = self.read(w, cx.dtype(Arg::Input(i)), places[k], place);
+                    let access = &cx.step.inputs[i];
+                    let inside = pointwise::guard(w, access, &coords);
+                    pointwise::fill(w, cx, i, access, inside, &mut read)?;
+                    operands.push(read);
                 } else {
                     operands.push(pointwise::load(w, cx, i, &coords, self.width, &mut known)?);
                 }

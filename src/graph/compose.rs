@@ -2,9 +2,9 @@
 
 use super::error::{Reason, Res};
 use super::expr::{Expr, Op, Scalar, Val};
-use super::fused::{Access, Coder, StepKind};
+use super::fused::{Access, Coder, Role, StepKind};
 use super::lazy::{Lazy, ProducerId, broadcast_shape, refine, without_ones};
-use super::lower::{Lowering, Part, Producer, splat};
+use super::lower::{Lowering, Part, Producer, literal, splat};
 use super::resolve::ValueId;
 use super::view::View;
 use crate::tensor::{DType, element_count};
@@ -77,7 +77,29 @@ impl Lowering<'_> {
                 self.store(v);
             }
         }
-        Ok((ids.iter().map(|&v| self.lazy(v)).collect(), shape))
+        Ok((ids.iter().map(|&v| self.with_literals(v)).collect(), shape))
+    }
+
+    /// A value as a lazy one, with literals for constants that are the same everywhere (masks that hide nothing).
+    pub(crate) fn with_literals(&mut self, v: ValueId) -> Lazy {
+        let mut lazy = self.lazy(v);
+        let literal = |a: &Access| match &self.graph.tensor(a.tensor).role {
+            Role::Constant(t) if a.guard.is_none() => Some(literal(&t.repeated()?)),
+            _ => None,
+        };
+        let literals: Vec<Option<Scalar>> = lazy.inputs.iter().map(literal).collect();
+        if literals.iter().all(Option::is_none) {
+            return lazy;
+        }
+        let mut expr = Expr::new();
+        let acc = lazy.expr.nodes().iter().find(|n| n.op == Op::Acc).map(|n| expr.push_acc(n.dtype));
+        let v = expr.append(&lazy.expr, acc, |e, i, dtype| match literals[i as usize] {
+            Some(value) => e.literal(dtype, value),
+            None => e.input(i as usize, dtype),
+        });
+        lazy.expr = expr.finish(v);
+        drop_unused_inputs(&mut lazy);
+        lazy
     }
 
     /// [`Lowering::elementwise`] for lazy values of which at most one kernel is the base; `shape` is what they broadcast

@@ -347,6 +347,11 @@ impl Expr {
 
     /// `cond ? then : other`
     pub fn select(&mut self, cond: Val, then: Val, other: Val) -> Val {
+        match self.nodes[cond.index()].op {
+            _ if then == other => return then,
+            Op::Const(c) => return if c.as_f64() == 0.0 { other } else { then },
+            _ => {}
+        }
         let dtype = self.type_of(then);
         self.push(Op::Select(cond, then, other), dtype)
     }
@@ -357,6 +362,10 @@ impl Expr {
         match self.nodes[a.index()].op {
             _ if wide == dtype => a,
             Op::Const(c) if wide.is_int() && wide.bits() <= 16 && dtype == DType::F32 => {
+                self.constant(dtype, c.as_f64())
+            }
+            // Every float has these.
+            Op::Const(c) if wide.is_float() && dtype.is_float() && [0.0, 1.0].contains(&c.as_f64()) => {
                 self.constant(dtype, c.as_f64())
             }
             Op::Cast(x) if self.type_of(x) == dtype && dtype.is_half() && wide == DType::F32 => x,
@@ -388,7 +397,7 @@ impl Expr {
                 Op::Paired | Op::Const(_) => self.push(node.op, node.dtype),
                 Op::Unary(op, a) => self.push(Op::Unary(op, at(a)), node.dtype),
                 Op::Binary(op, a, b) => self.binary(op, at(a), at(b)),
-                Op::Select(c, a, b) => self.push(Op::Select(at(c), at(a), at(b)), node.dtype),
+                Op::Select(c, a, b) => self.select(at(c), at(a), at(b)),
                 Op::Cast(a) => {
                     let a = at(a);
                     self.cast(a, node.dtype)

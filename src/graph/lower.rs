@@ -528,8 +528,7 @@ impl<'m> Lowering<'m> {
             Some(Value::Lazy(l)) => l.clone(),
             Some(Value::Const(t)) if t.len() == 1 => {
                 let (dtype, shape) = (t.dtype(), t.shape().to_vec());
-                let value = if dtype.is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) };
-                splat(dtype, &shape, value)
+                splat(dtype, &shape, literal(t))
             }
             Some(Value::Const(t)) if t.is_empty() => splat(t.dtype(), t.shape(), Scalar::of(t.dtype(), 0.0)),
             Some(Value::Const(t)) => {
@@ -700,6 +699,11 @@ impl<'m> Ask<'m> for Lowering<'m> {
             _ => None,
         }
     }
+}
+
+/// The first element.
+pub(super) fn literal(t: &HostTensor) -> Scalar {
+    if t.dtype().is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) }
 }
 
 /// A value that is the same everywhere.

@@ -20,6 +20,7 @@ mod constants;
 mod cut;
 pub mod dim;
 pub(crate) mod drawn;
+mod early;
 mod error;
 pub mod expr;
 mod far;
@@ -183,6 +184,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("begin_reductions", begin::begin_reductions(&mut graph));
     timed!("prune", prune::prune(&mut graph));
+    timed!("make_early", early::make_early(&mut graph));
     timed!("store_bytes", bytes::store_bytes(&mut graph));
     timed!("join_products", join::join_products(&mut graph));
     timed!("gate_products", gated::gate_products(&mut graph));

@@ -318,6 +318,14 @@ impl HostTensor {
         }
     }
 
+    /// An element that all of them are, if there is one and they lie in memory.
+    pub fn repeated(&self) -> Option<HostTensor> {
+        let size = self.dtype.size();
+        let all = |bytes: &Bytes| bytes[size..] == bytes[..bytes.len() - size];
+        let alike = self.fill().is_some() || self.ready().is_some_and(|b| !b.is_empty() && all(b));
+        alike.then(|| self.part(0, 1)).flatten()
+    }
+
     /// What tells it from other tensors of its type.
     pub fn identity(&self) -> Identity {
         self.identity_where(&|_| true)

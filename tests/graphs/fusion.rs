@@ -381,3 +381,77 @@ fn normalisations_in_f64_keep_all_digits_of_their_epsilon() {
     let StepKind::Normalize(n) = &g.steps[0].kind else { panic!("{:?}", kinds(&g)) };
     assert_eq!((g.steps.len(), n.epsilon), (1, 1e-3));
 }
+
+/// Scores of 2 heads of 8 places, of keys that were made of `keys`, and what attention makes of them.
+fn attended(b: &mut Builder, keys: &str, mask: Option<&str>) -> String {
+    let (q, v) = (b.input(&[2, 8, 16]), b.input(&[2, 8, 16]));
+    let mut scores = b.node("MatMul", &[&q, keys], &[]);
+    if let Some(mask) = mask {
+        scores = b.node("Add", &[&scores, mask], &[]);
+    }
+    let weights = b.node("Softmax", &[&scores], &[("axis", int(2))]);
+    b.node("MatMul", &[&weights, &v], &[])
+}
+
+fn agrees(b: &Builder) {
+    let want = apart::outputs(&b.model, &b.inputs).unwrap();
+    for target in ["gfx942", "gfx1100"] {
+        let got = device::run(&fuse(b), &b.inputs, target, true).unwrap_or_else(|e| panic!("{target}: {e}")).0;
+        for (got, want) in got.iter().zip(&want) {
+            let far = got.to_f64().iter().zip(want.to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(far < 1e-4, "{target}: {far}");
+        }
+    }
+}
+
+#[test]
+fn keys_are_stored_as_they_come() {
+    let mut b = Builder::new(17, 5);
+    let (x, by) = (b.input(&[8, 2, 16]), b.input(&[8, 1, 16]));
+    let turned = b.node("Mul", &[&x, &by], &[]);
+    let keys = b.node("Transpose", &[&turned], &[("perm", ints(&[1, 2, 0]))]);
+    let y = attended(&mut b, &keys, None);
+    b.output(&y);
+    let g = fuse(&b);
+    assert_eq!(kinds(&g), ["pointwise", "matmul", "softmax", "matmul"]);
+    assert_eq!(g.tensor(g.steps[0].output.tensor).shape, [2, 8, 16]);
+    agrees(&b);
+}
+
+#[test]
+fn masks_that_hide_nothing_vanish() {
+    let mut b = Builder::new(17, 6);
+    let keys = b.input(&[2, 16, 8]);
+    let all = b.constant(HostTensor::from_f64(DType::Bool, &[8, 8], &[1.0; 64]));
+    let c = |b: &mut Builder, v: f32| b.constant(HostTensor::from_f32(&[], &[v]));
+    let (zero, least) = (c(&mut b, 0.0), c(&mut b, f32::MIN));
+    let mask = b.node("Where", &[&all, &zero, &least], &[]);
+    let y = attended(&mut b, &keys, Some(&mask));
+    b.output(&y);
+    let g = fuse(&b);
+    assert_eq!(kinds(&g), ["matmul", "softmax", "matmul"]);
+    assert_eq!((g.steps[0].inputs.len(), g.steps[0].expr.is_acc()), (2, true));
+    agrees(&b);
+}
+
+#[test]
+fn masks_of_several_layers_are_what_is_added() {
+    let mut b = Builder::new(17, 7);
+    let lengths: Vec<f64> = (0..64).map(|i| f64::from(i % 8 <= i / 8)).collect();
+    let given = b.input_of(HostTensor::from_f64(DType::Bool, &[8, 8], &lengths));
+    let other = b.input_of(HostTensor::from_f64(DType::Bool, &[8, 1], &[1.0; 8]));
+    let mask = b.node("And", &[&given, &other], &[]);
+    let c = |b: &mut Builder, v: f32| b.constant(HostTensor::from_f32(&[], &[v]));
+    let (zero, least) = (c(&mut b, 0.0), c(&mut b, -1e4));
+    for _ in 0..2 {
+        let keys = b.input(&[2, 16, 8]);
+        let added = b.node("Where", &[&mask, &zero, &least], &[]);
+        let y = attended(&mut b, &keys, Some(&added));
+        b.output(&y);
+    }
+    let g = fuse(&b);
+    let masks: Vec<_> = g.steps.iter().filter(|s| s.kind == StepKind::Pointwise).collect();
+    let [mask] = masks[..] else { panic!("{:?}", kinds(&g)) };
+    assert_eq!(mask.expr.to_string(), "select(and(in0, in1), 0.0, -10000.0)");
+    agrees(&b);
+}

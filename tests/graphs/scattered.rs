@@ -381,3 +381,43 @@ fn many_elements_are_unpooled() {
         close(&got, &want, 0.0, "unpooled");
     }
 }
+
+/// Constant places of a slice: a row of them for each element, or for each of the first axis of what is transposed; the result is one
+/// elementwise step, or none of a kernel's.
+#[test]
+fn slices_are_assigned_without_a_search() {
+    let runs = [(0, 2, 6), (1, 2, 6), (0, 3, 4), (0, 1, 5), (3, 1, 9), (0, 1, 12), (2, 3, 3), (11, 1, 1)];
+    for (seed, (start, step, count)) in runs.into_iter().enumerate() {
+        for grid in [false, true] {
+            let shape = [12, 5, 3];
+            let mut b = Builder::new(18, seed as u64);
+            let dims = [count, 5, 3];
+            let (data, updates) = (values(&mut b, DType::F32, &shape), values(&mut b, DType::F32, &dims));
+            let (x, u) = (b.input_of(data.clone()), b.input_of(updates.clone()));
+            let place = |i: usize| start + i * step;
+            let y = if grid {
+                // Along the last axis of another order, each element by three numbers.
+                let turned = |b: &mut Builder, v: &str| b.node("Transpose", &[v], &[("perm", ints(&[1, 2, 0]))]);
+                let [x, u] = [&x, &u].map(|v| turned(&mut b, v));
+                let all = (0..5).flat_map(|i| (0..3).flat_map(move |j| (0..count).map(move |k| [i, j, place(k)])));
+                let list: Vec<i64> = all.flatten().map(|v| v as i64).collect();
+                let i = b.constant(HostTensor::from_i64(&[5, 3, count, 3], &list));
+                let y = b.node("ScatterND", &[&x, &i, &u], &[]);
+                b.node("Transpose", &[&y], &[("perm", ints(&[2, 0, 1]))])
+            } else {
+                let list: Vec<i64> = (0..count).map(|i| place(i) as i64 - if i == 0 { 12 } else { 0 }).collect();
+                let i = b.constant(HostTensor::from_i64(&[count, 1], &list));
+                b.node("ScatterND", &[&x, &i, &u], &[])
+            };
+            finish(&mut b, "", &[y]);
+            let what = format!("{count} places from {start}, {step} apart, grid {grid}");
+            let got = outputs(&b, &what, 0.0).remove(0).to_f64();
+            let (mut want, u) = (data.to_f64(), updates.to_f64());
+            (0..count).for_each(|i| want[place(i) * 15..][..15].copy_from_slice(&u[i * 15..][..15]));
+            close(&got, &want, 0.0, &what);
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            let plain = graph.steps.iter().all(|s| s.kind == StepKind::Pointwise);
+            assert_eq!(plain, (start, step) != (2, 3), "{what}");
+        }
+    }
+}

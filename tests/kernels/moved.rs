@@ -44,6 +44,28 @@ fn transpositions_of_every_type() {
     }
 }
 
+/// What a guard leaves out of a transposed operand is filled: whole words of it, and parts of them.
+#[test]
+fn transpositions_that_are_padded() {
+    let shapes: [(&[usize], &[usize], &[i64]); 4] = [
+        (&[3, 70, 32], &[0, 2, 1], &[0, 0, 0, 0, 1, 0]),
+        (&[40, 64], &[1, 0], &[4, 8, 12, 4]),
+        (&[40, 64], &[1, 0], &[1, 3, 2, 5]),
+        (&[2, 7, 12, 24], &[0, 3, 1, 2], &[0, 0, 1, 4, 0, 8, 0, 0]),
+    ];
+    for t in [DType::F32, DType::F16, DType::I8, DType::Bool, DType::I64] {
+        for (shape, perm, pads) in shapes {
+            let mut b = Builder::new(17, 1);
+            let x = small(&mut b, t, shape);
+            let x = b.node("Transpose", &[&x], &[("perm", ints(perm))]);
+            let pads = b.ints(pads);
+            let one = b.constant(HostTensor::from_f64(t, &[], &[1.0]));
+            let y = b.node("Pad", &[&x, &pads, &one], &[]);
+            check(&mut b, y, 0.0, &format!("{t} {shape:?} by {perm:?}, padded"));
+        }
+    }
+}
+
 /// Large enough that dies take four tiles each that lie together: of a matrix, of several, and of images.
 #[test]
 fn tiles_that_dies_take_together() {

@@ -4,8 +4,8 @@ use super::source::MAX_GENERATED;
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, aligned, broadcast_dims, described, known, product};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Expr, Scalar, Val};
-use crate::graph::fused::{Access, Guard, Indirect, Role, Tensor};
+use crate::graph::expr::{Expr, Val};
+use crate::graph::fused::{Access, Indirect, Role, Tensor};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, map_access};
 use crate::graph::lower::Lowering;
@@ -124,20 +124,9 @@ fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]
     let mut list = Vec::new();
     let mut start = 0;
     for part in parts {
-        let mut part = cx.plain_of(part.clone());
         let n = part.shape[axis];
-        for a in &mut part.inputs {
-            if !a.is_plain() || a.view.dims != part.shape {
-                return Ok(None);
-            }
-            a.view.offset -= start as i64 * a.view.strides[axis];
-            a.view.dims[axis] = shape[axis];
-            let mut ranges: Vec<(usize, usize)> = shape.iter().map(|&d| (0, d)).collect();
-            ranges[axis] = (start, start + n);
-            a.guard = Some(Guard { ranges, fill: Scalar::of(cx.graph.tensor(a.tensor).dtype, 0.0) });
-        }
-        (part.shape, part.grid) = (shape.to_vec(), shape.to_vec());
-        list.push(cx.normal(part));
+        let Some(part) = super::assigned::placed(cx, part.clone(), axis, start, shape) else { return Ok(None) };
+        list.push(part);
         start += n;
     }
     let first = parts[0].shape[axis];

@@ -5,6 +5,7 @@
 //! that the function understands; any other attribute is an error that names it, never ignored.
 
 mod activation;
+mod assigned;
 mod attention;
 mod causal;
 mod control;

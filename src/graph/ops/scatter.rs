@@ -281,6 +281,12 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
         cx.pass(0, x);
         return Ok(());
     }
+    if how == Combine::Replace
+        && let Some(y) = super::assigned::slice(cx, [x, index, updates])?
+    {
+        cx.set(0, y);
+        return Ok(());
+    }
     let (rows, inner): (usize, usize) = (shape[..k].iter().product(), shape[k..].iter().product());
     let row_dims = &shape[..k];
     let [table, values] = [index, updates].map(|v| cx.operand_if(v, View::is_dense));
