@@ -13,6 +13,7 @@
 //! while its elements come, by the formula of Chan, Golub and LeVeque (1979), as [`pieces`](super::pieces) does. Both go through so many images
 //! at a time as a cache before memory keeps until they are read again, where there are more.
 
+mod image;
 mod meeting;
 mod plan;
 
@@ -154,7 +155,8 @@ impl Grouped {
         }
         let channels = (rank - axes..rank).rfind(|d| input.dims[*d] > 1 && input.strides[*d] == 1);
         let each = channels.map_or(1, |d| input.dims[d]);
-        let groups = (0..rank - axes).find(|d| input.dims[*d] > 1 && input.strides[*d] == each as i64)?;
+        let at = |n: usize| (0..rank - axes).find(|d| input.dims[*d].min(2) == n && input.strides[*d] == each as i64);
+        let groups = at(2).or_else(|| at(1).filter(|_| each > 1))?;
         let points = (rank - axes..rank).filter(|d| Some(*d) != channels).map(|d| input.dims[d]).product::<usize>();
         let outer = (0..rank - axes).filter(|d| *d != groups).map(|d| input.dims[d]).product();
         let as_columns = || {

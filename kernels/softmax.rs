@@ -224,8 +224,7 @@ impl<'a> Walk<'a> {
         self.places = own.map(place).collect();
     }
 
-    /// Calls `body` for each line that a team takes in straight code; where these are several, all of them are loaded before, with `fill` behind their
-    /// ends.
+    /// Calls `body` for each line that a team takes in straight code; several are all loaded before, with `fill` behind their ends.
     pub fn each_line(
         &mut self,
         w: &mut Writer,
@@ -523,8 +522,7 @@ impl<'a> Walk<'a> {
     /// as they are in memory.
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
         let cx = self.cx;
-        let crossed = Crossed::begin(cx, w, &self.lines, self.outer, self.short);
-        let crossed = crossed.as_ref();
+        let crossed = &Crossed::begin(cx, w, &self.lines, self.outer, self.short);
         let mut one = |w: &mut Writer, first: &Chunk, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
             let t = self.elements.dtype;
             let mut results = Vec::new();
@@ -544,7 +542,7 @@ impl<'a> Walk<'a> {
             Ok(())
         };
         // Chunks that go to memory together, where they do not by themselves.
-        let stored = |all: usize| crossed.map_or(all, Crossed::chunks).max(1);
+        let stored = |all: usize| crossed.as_ref().map_or(all, Crossed::chunks).max(1);
         let end = |w: &mut Writer, first: &Chunk, more: bool| match crossed {
             Some(crossed) => crossed.store(w, cx, &self.lines, first, more),
             None => Ok(()),
@@ -594,8 +592,7 @@ impl<'a> Walk<'a> {
 
 /// Softmax over the last dimension.
 pub(super) fn softmax(cx: &Cx, s: &Softmax) -> Res<Vec<Kernel>> {
-    let step = among::as_in_memory(cx, 1);
-    let cx = &Cx { step: &step, ..*cx };
+    let cx = &Cx { step: &among::as_in_memory(cx, 1), ..*cx };
     match Pieces::of(cx, cx.step.output.view.rank() - 1, Found::Softmax) {
         Some(found) => found.softmax(cx, s.log, s.masked),
         None => softmax_in_walk(cx, s),
@@ -612,8 +609,10 @@ pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
     if let Some(found) = grouped(cx, n) {
         return found.lower(cx, n.epsilon, n.center);
     }
-    let step = among::as_in_memory(cx, n.axes);
-    let cx = &Cx { step: &step, ..*cx };
+    if let Some((step, found)) = Grouped::of_few(cx, n) {
+        return found.lower(&Cx { step: &step, ..*cx }, n.epsilon, n.center);
+    }
+    let cx = &Cx { step: &among::as_in_memory(cx, n.axes), ..*cx };
     match Pieces::of(cx, cx.step.output.view.rank() - n.axes, Found::Norm) {
         Some(found) => found.normalize(cx, n),
         None => normalize_in_walk(cx, n),

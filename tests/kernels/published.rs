@@ -76,16 +76,26 @@ fn pieces_of_lines_wait_for_those_before_them() {
 
 /// Images whose channels come last, normalised in groups of these.
 fn groups(dtype: DType, shape: [usize; 4], groups: i64) -> Builder {
+    normalized(dtype, shape, groups, true)
+}
+
+/// The same of images whose channels come first.
+fn images(dtype: DType, shape: [usize; 4], groups: i64) -> Builder {
+    normalized(dtype, shape, groups, false)
+}
+
+/// Images normalised in groups of channels, which come last or first.
+fn normalized(dtype: DType, shape: [usize; 4], groups: i64, last: bool) -> Builder {
     let mut b = Builder::new(21, 7);
-    let channels = shape[3];
+    let channels = shape[if last { 3 } else { 1 }];
     let data: Vec<f64> = (0..shape.iter().product()).map(|i| b.below(640) as f64 / 64.0 + (i % 7) as f64).collect();
     let x = b.input_of(HostTensor::from_f64(dtype, &shape, &data));
-    let first = b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]);
+    let first = if last { b.node("Transpose", &[&x], &[("perm", ints(&[0, 3, 1, 2]))]) } else { x };
     let scales: Vec<f64> = (0..channels).map(|k| 1.0 + (k % 4) as f64 / 4.0).collect();
     let biases: Vec<f64> = (0..channels).map(|k| (k % 3) as f64 - 1.0).collect();
     let [scale, bias] = [scales, biases].map(|v| b.constant(HostTensor::from_f64(dtype, &[channels], &v)));
     let y = b.node("GroupNormalization", &[&first, &scale, &bias], &[("num_groups", int(groups))]);
-    let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]);
+    let y = if last { b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]) } else { y };
     finish(&mut b, "", &[y]);
     b
 }
@@ -116,6 +126,32 @@ fn pieces_of_points_wait_for_their_team() {
         }
     }
     assert!(launched_once > 2, "only {launched_once} in one launch");
+}
+
+/// Images whose channels come first, in few groups that lie together: lines of many elements, in pieces that are whole and others.
+#[test]
+fn pieces_of_few_long_lines_wait_for_their_team() {
+    let mut launched_once = 0;
+    for (i, (shape, of)) in [
+        ([2, 80, 14, 14], 1),
+        ([1, 96, 28, 28], 2),
+        ([1, 30, 37, 40], 1),
+        ([3, 24, 50, 18], 1),
+        ([1, 64, 31, 33], 1),
+        ([1, 40, 56, 56], 1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (dtype, most) = [(DType::F32, 2e-6), (DType::F16, 2e-3), (DType::BF16, 1e-2)][i % 3];
+        let b = images(dtype, shape, of);
+        let want = apart::outputs(&b.model, &b.inputs).unwrap().remove(0);
+        for target in ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"] {
+            let what = format!("{of} groups of {dtype} {shape:?} on {target}");
+            launched_once += same_every_time(&b, &want, target, most, &what);
+        }
+    }
+    assert!(launched_once > 10, "only {launched_once} in one launch");
 }
 
 /// The branches back of a kernel: their addresses relative to where it is loaded, and how far back they go.
