@@ -2,7 +2,8 @@
 //!
 //! What neighbouring workitems have of such a result is as far apart as lines are. So it goes to LDS, for some turns of the walk at a time, and from there to memory
 //! along the lines: whole pieces of them, each as far from the next in LDS as keeps neighbouring workitems at different banks. Short lines that are no
-//! whole accesses lie there as they do in memory, and all of the workgroup's are one run.
+//! whole accesses lie there as they do in memory, and all of the workgroup's are one run. Lines that do not begin at whole words go element by element: neighbouring
+//! workitems have neighbours all the same.
 
 use super::address::part_offset;
 use super::lines::{Chunk, Lines};
@@ -22,6 +23,7 @@ const MOST: u32 = 36 << 10;
 const NARROW: u32 = 16;
 
 /// See the module's documentation.
+#[derive(Clone)]
 pub(super) struct Crossed {
     /// Bytes of an element, of a line, of what LDS has of a line at a time, and from there to the next line's.
     size: u32,
@@ -35,7 +37,8 @@ pub(super) struct Crossed {
     workgroup: u32,
     /// Chunks of a workitem that LDS has room for.
     chunks: usize,
-    /// Where LDS begins, where a workitem's first element is from there on, and what it writes there that is behind the line's end.
+    /// Bytes of LDS, where these begin, where a workitem's first element is from there on, and what it writes there that is behind the line's end.
+    bytes: u32,
     base: u32,
     own: Part,
     aside: Option<Part>,
@@ -47,8 +50,8 @@ pub(super) struct Crossed {
 }
 
 impl Crossed {
-    /// How results of lines, the dimensions from `outer` on, go through LDS, if they do. Lines from number `short.0` on may have but `short.1` elements.
-    pub fn begin(cx: &Cx, w: &mut Writer, lines: &Lines, outer: usize, short: Option<(u32, u32)>) -> Option<Crossed> {
+    /// How results of lines, the dimensions from `outer` on, go through LDS, if they do.
+    pub fn begin(cx: &Cx, w: &mut Writer, lines: &Lines, outer: usize) -> Option<Crossed> {
         let (out, t) = (&cx.step.output, cx.dtype(Arg::Output));
         let (beside, of_group, length) = (lines.beside()?, lines.of_group?, lines.shape.length);
         let words = matches!(t.size(), 1 | 2 | 4) && t.bits() == 8 * t.size() && t != crate::tensor::DType::Bool;
@@ -59,7 +62,7 @@ impl Crossed {
             return None;
         }
         let rows = View { offset: 0, dims: outside.0, strides: outside.1 };
-        let is_dense = out.view.is_dense() && short.is_none();
+        let is_dense = out.view.is_dense();
         let (size, workgroup, team) = (t.size() as u32, lines.workgroup(), lines.team());
         let line = length as u32 * size;
         let (start, all) = (out.view.offset as usize * t.size(), out.view.len() * t.size());
@@ -67,12 +70,8 @@ impl Crossed {
         let run = (beside * line) as usize;
         let is_run = is_dense && !line.is_multiple_of(16) && lines.is_held() && beside * line <= room;
         let apart = rows.strides.iter().map(|stride| *stride as usize * t.size());
-        let whole: Vec<usize> = if is_run {
-            vec![run, start, all]
-        } else {
-            let short = short.map(|short| short.1 as usize * t.size());
-            [line as usize, start].into_iter().chain(apart).chain(short).collect()
-        };
+        let whole: Vec<usize> =
+            if is_run { vec![run, start, all] } else { [line as usize, start].into_iter().chain(apart).collect() };
         let is_in_words = whole.iter().all(|bytes| bytes.is_multiple_of(4));
         if is_run && !is_in_words {
             return None;
@@ -88,7 +87,7 @@ impl Crossed {
         let pitch = if is_run { line } else { piece + unit.max(4) };
         let moved = beside * pitch;
         let is_uneven = is_run && !(length as u32).is_multiple_of(team);
-        let base = w.b.lds(moved + if is_uneven { 4 * workgroup } else { 0 });
+        let bytes = moved + if is_uneven { 4 * workgroup } else { 0 };
         let aside = is_uneven.then(|| {
             let item = w.b.workitem_id();
             let at = w.b.shl(item, 2u32);
@@ -99,7 +98,7 @@ impl Crossed {
             own = w.b.mad(member, size, own);
         }
         let first = w.b.sub(lines.line, of_group);
-        let (chunks, short) = (chunks as usize, short.map(|(from, elements)| (from, elements * size)));
+        let (chunks, base, short) = (chunks as usize, 0, None);
         Some(Crossed {
             size,
             line,
@@ -109,6 +108,7 @@ impl Crossed {
             beside,
             workgroup,
             chunks,
+            bytes,
             base,
             own,
             aside,
@@ -116,6 +116,18 @@ impl Crossed {
             rows,
             short,
         })
+    }
+
+    /// The same where lines from one on have but so many elements; none where these are no whole accesses, or lines one run.
+    pub fn ending(self, from: u32, elements: u32) -> Option<Crossed> {
+        let bytes = elements * self.size;
+        let fits = bytes.is_multiple_of(self.unit) && !self.is_run();
+        fits.then_some(Crossed { short: Some((from, bytes)), ..self })
+    }
+
+    /// The same with LDS of its own, which only who writes results has.
+    pub fn placed(&self, w: &mut Writer) -> Crossed {
+        Crossed { base: w.b.lds(self.bytes), ..self.clone() }
     }
 
     /// All of the workgroup's lines are one run.
@@ -214,8 +226,13 @@ impl Crossed {
             let mask = w.b.both(mask, within);
             // Nobody has written what would lie behind.
             let from = mask.map_or(from, |mask| w.b.select(mask, from, 0u32));
-            let row = part_offset(&mut w.b, &self.rows, self.size as usize, 0..self.rows.rank(), line, false);
-            let to = row.reg.map_or(place, |row| w.b.add(row, place));
+            let to = match self.rows.strides[..] {
+                [stride] => w.b.mad(line, stride as u32 * self.size, place),
+                _ => {
+                    let row = part_offset(&mut w.b, &self.rows, self.size as usize, 0..self.rows.rank(), line, false);
+                    row.reg.map_or(place, |row| w.b.add(row, place))
+                }
+            };
             let to = mask.map_or(to, |mask| w.b.guard(mask, to));
             all.push((self.read(w, from, 0), to, 0));
             even = Some((from, to));

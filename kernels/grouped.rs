@@ -12,6 +12,8 @@
 //! the sum of squares of each group of each piece in the step's workspace, and each workgroup of the second puts together those of its groups
 //! while its elements come, by the formula of Chan, Golub and LeVeque (1979), as [`pieces`](super::pieces) does. Both go through so many images
 //! at a time as a cache before memory keeps until they are read again, where there are more.
+//!
+//! Few long lines that lie together are computed so, too, where workgroups tell each other what they have found: cut in points and channels, of a single group.
 
 mod image;
 mod meeting;

@@ -91,14 +91,13 @@ pub(super) struct Walk<'a> {
     turns: Option<OpenLoop>,
     /// What is the same for all of these lines, of each chunk.
     same: Vec<(Arg, Vec<Vec<Value>>)>,
-    /// The workgroup's lines, where they go through LDS.
+    /// The workgroup's lines, where they go through LDS, and its results, where these alone do.
     staged: Option<Staged>,
+    crossed: Option<Crossed>,
     /// Where lines begin in their dimensions, how many of them a team takes in straight code, and whether these lie among each other.
     outer: usize,
     abreast: u32,
     among: bool,
-    /// The first line of those that have fewer elements, and how many.
-    short: Option<(u32, u32)>,
 }
 
 /// `e^x` of softmax, whose operands are not above 0: of 16 bits that stay 16 bits the short recipe.
@@ -193,7 +192,8 @@ impl<'a> Walk<'a> {
         let (held, places) = (Vec::new(), Vec::new());
         let staged = if lines.are_staged() { Some(Staged::begin(cx, &mut w, &lines, true)?) } else { None };
         let (turns, abreast) = if node.is_some() { (node, 1) } else { (None, among.unwrap_or(lines.turns())) };
-        let (stored, among, short) = (false, among.is_some(), None);
+        let crossed = Crossed::begin(cx, &mut w, &lines, outer);
+        let (stored, among) = (false, among.is_some());
         let mut walk = Walk {
             cx,
             lines,
@@ -205,10 +205,10 @@ impl<'a> Walk<'a> {
             turns,
             same,
             staged,
+            crossed,
             outer,
             abreast,
             among,
-            short,
         };
         if walk.abreast == 1 {
             walk.prepare(&mut w);
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
 
     /// Lines from number `from` on have but so many elements, which those who walk them know ([`Lines::end_early`]).
     pub fn end_early(&mut self, from: u32, elements: u32) {
-        self.short = Some((from, elements));
+        self.crossed = self.crossed.take().and_then(|crossed| crossed.ending(from, elements));
     }
 
     /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
@@ -522,7 +522,7 @@ impl<'a> Walk<'a> {
     /// as they are in memory.
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
         let cx = self.cx;
-        let crossed = &Crossed::begin(cx, w, &self.lines, self.outer, self.short);
+        let crossed = &self.crossed.as_ref().map(|crossed| crossed.placed(w));
         let mut one = |w: &mut Writer, first: &Chunk, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
             let t = self.elements.dtype;
             let mut results = Vec::new();

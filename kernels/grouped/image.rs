@@ -3,6 +3,7 @@
 
 use super::{Grouped, SHORT};
 use crate::graph::fused::{Normalize, Step};
+use crate::kernels::choice::Machine;
 use crate::kernels::softmax::Elements;
 use crate::kernels::{Arg, Cx};
 
@@ -12,8 +13,11 @@ const TOGETHER: usize = 8;
 /// Elements of a line at least.
 const LONG: usize = 1 << 13;
 
+/// What they read and write takes memory so much of a launch's time at least: less is launched together with others, which workgroups that wait for each other are not.
+const LAUNCHES: f64 = 1.0;
+
 impl Grouped {
-    /// The step with its lines cut in points and channels, and how it is computed so; none where that is not worth it.
+    /// The step with its lines cut in points and channels, and how several workgroups hold each; none where that is not worth it.
     pub fn of_few(cx: &Cx, n: &Normalize) -> Option<(Step, Grouped)> {
         let elements = Elements::of(cx);
         let view = cx.view(elements.sources[0]);
@@ -22,6 +26,11 @@ impl Grouped {
         let [count, length] = [0..outer, outer..rank].map(|range| view.dims[range].iter().product::<usize>());
         let plain = cx.step.inputs.iter().chain([&cx.step.output]).all(|a| a.is_plain() && a.view.rank() == rank);
         if n.magnitudes || !plain || count >= cx.target.cus() as usize || length < LONG {
+            return None;
+        }
+        let machine = Machine::of(cx.target);
+        let moved = (count * length * (size + cx.dtype(Arg::Output).size())) as f64;
+        if moved < LAUNCHES * machine.launch * machine.memory {
             return None;
         }
         // As many channels as an access takes, and then as many as can be.
@@ -39,6 +48,6 @@ impl Grouped {
             strides.insert(outer, stride * each as i64);
         }
         let found = Grouped::of(&Cx { step: &step, ..*cx }, n.axes + 1).filter(|found| found.plan.together)?;
-        (cx.dtype(Arg::Output).size() <= 4).then_some((step, found))
+        Some((step, found))
     }
 }
