@@ -14,7 +14,7 @@
 //! ;|   ...
 //! ```
 //!
-//! `select`, `simplify`, `pair_neighbours`, `pipeline`, `schedule`, `regalloc`, `pair`, `waits`, `hazards` and `emit` run that pass and give its result. What waits
+//! `select`, `simplify`, `pack`, `pair_neighbours`, `pipeline`, `schedule`, `regalloc`, `pair`, `waits`, `hazards` and `emit` run that pass and give its result. What waits
 //! and hazards make is also emitted and must pass the static verifier. `compile` runs all passes and gives assembly; `run` runs
 //! the kernel too, strictly, on one workgroup: the arguments are an input and an output of 256 words each, and the result is what
 //! the output begins with. `error` gives the message with which compilation fails. `check` emits the function as it
@@ -26,8 +26,8 @@ use barewave::codeobj::{self, CodeObject, ElfFile};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::mir::{self, Function};
 use barewave::passes::{
-    self, Machine, check, delays, emit, hard_clauses, hazards, listing, pair, pair_neighbours, pipeline, regalloc,
-    schedule, select, simplify, waits,
+    self, Machine, check, delays, emit, hard_clauses, hazards, listing, pack, pair, pair_neighbours, pipeline,
+    regalloc, schedule, select, simplify, waits,
 };
 use barewave::verify::{self, Finding, Rule};
 use barewave_isa::Target;
@@ -166,6 +166,7 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
     match test.what.as_str() {
         "select" => select::select(&mut f).map_err(|e| err(&e))?,
         "simplify" => simplify::simplify(&mut f),
+        "pack" => pack::pack(&mut f),
         "pair_neighbours" => pair_neighbours::pair_neighbours(&mut f),
         "pipeline" => pipeline::pipeline(&mut f).map_err(|e| err(&e))?,
         "schedule" => {

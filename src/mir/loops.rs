@@ -82,7 +82,7 @@ impl Loop {
 }
 
 /// Registers that a loop carries besides its counter: written in the body and live at its start.
-pub(super) fn carried(f: &Function, live: &Liveness, l: &Loop) -> Vec<VReg> {
+pub(crate) fn carried(f: &Function, live: &Liveness, l: &Loop) -> Vec<VReg> {
     let (header, latch) = (l.header.0 as usize, l.latch.0 as usize);
     let mut out = Vec::new();
     for inst in f.blocks[header..=latch].iter().flat_map(|b| &b.insts) {

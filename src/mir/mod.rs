@@ -13,7 +13,7 @@ mod chain;
 mod constraint;
 mod generic;
 pub mod liveness;
-mod loops;
+pub(crate) mod loops;
 mod matrix;
 mod note;
 mod space;

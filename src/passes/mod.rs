@@ -9,12 +9,15 @@ pub mod check;
 mod clauses;
 pub mod constraints;
 pub mod delays;
+mod dependences;
 pub mod emit;
 mod forward;
 pub mod hard_clauses;
 pub mod hazards;
+mod in_place;
 mod late_sums;
 pub mod listing;
+pub mod pack;
 pub mod pair;
 pub mod pair_neighbours;
 pub mod pipeline;
@@ -87,6 +90,8 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     after(&f, "select")?;
     timed!("simplify", simplify::simplify(&mut f));
     after(&f, "simplify")?;
+    timed!("pack", pack::pack(&mut f));
+    after(&f, "pack")?;
     timed!("pair_neighbours", pair_neighbours::pair_neighbours(&mut f));
     after(&f, "pair_neighbours")?;
     timed!("pipeline", pipeline::pipeline(&mut f))?;
@@ -147,9 +152,10 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
 }
 
 /// The passes that can be named in BAREWAVE_DUMP, in their order.
-const PASSES: [&str; 11] = [
+const PASSES: [&str; 12] = [
     "select",
     "simplify",
+    "pack",
     "pair_neighbours",
     "pipeline",
     "schedule",

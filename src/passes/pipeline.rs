@@ -20,8 +20,8 @@
 //! the loop.
 
 use super::alternate::alternate;
+use super::dependences;
 use super::late_sums::set_late;
-use super::schedule;
 use crate::mir::liveness::{Liveness, Units, for_each_def};
 use crate::mir::{
     Block, BlockId, Constraint, Function, Group, Lds, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg,
@@ -260,9 +260,9 @@ pub(super) fn put_blocks(f: &mut Function, at: usize, blocks: Vec<Block>) {
 }
 
 /// What touches a place stands together, in the same order. Dwords of registers, which are most, are counted instead of compared.
-fn by_place(units: &Units, touched: &[schedule::Touch]) -> Vec<schedule::Touch> {
-    let unit = |t: &schedule::Touch| match t.place {
-        schedule::Place::Dword(v, i) => units.base(VReg(v)) + usize::from(i),
+fn by_place(units: &Units, touched: &[dependences::Touch]) -> Vec<dependences::Touch> {
+    let unit = |t: &dependences::Touch| match t.place {
+        dependences::Place::Dword(v, i) => units.base(VReg(v)) + usize::from(i),
         _ => units.count(),
     };
     let mut ends = vec![0; units.count() + 1];
@@ -338,10 +338,10 @@ impl Body {
     /// order of stage: of places that one stage touches, and of registers that only one iteration uses.
     fn each_edge(&self, f: &Function, misplaced: bool, mut found: impl FnMut(Edge) -> bool) {
         let order = self.sequence();
-        let local = |p: &schedule::Place| p.register().is_some_and(|v| self.local[v.0 as usize]);
-        let touched = schedule::touches(f, &self.insts, &order, |p| !misplaced || !local(p));
+        let local = |p: &dependences::Place| p.register().is_some_and(|v| self.local[v.0 as usize]);
+        let touched = dependences::touches(f, &self.insts, &order, |p| !misplaced || !local(p));
         let touched = by_place(&self.units, &touched);
-        let same = |a: &schedule::Touch, b: &schedule::Touch| a.place == b.place;
+        let same = |a: &dependences::Touch, b: &dependences::Touch| a.place == b.place;
         for list in touched.chunk_by(same) {
             let place = &list[0].place;
             let stage = self.stages[list[0].inst];
@@ -351,10 +351,10 @@ impl Body {
             }
             let together = place.is_shared();
             let latency =
-                |from: usize, writes: bool| if writes { schedule::latency(f, &self.insts[from], *place) } else { 0 };
-            for (k, &schedule::Touch { inst: from, writes, .. }) in list.iter().enumerate() {
+                |from: usize, writes: bool| if writes { dependences::latency(f, &self.insts[from], *place) } else { 0 };
+            for (k, &dependences::Touch { inst: from, writes, .. }) in list.iter().enumerate() {
                 // Up to the next write, which takes over.
-                for &schedule::Touch { inst: to, writes: overwrites, .. } in &list[k + 1..] {
+                for &dependences::Touch { inst: to, writes: overwrites, .. } in &list[k + 1..] {
                     // Of a shared register only what a write reaches matters: rounds keep the order of the rest.
                     if (writes || overwrites) && from != to && !(together && overwrites) {
                         let latency = if overwrites && !writes { 0 } else { latency(from, writes) };
@@ -367,8 +367,8 @@ impl Body {
                     }
                 }
                 if !local(place) && !together {
-                    for &schedule::Touch { inst: to, writes: overwrites, .. } in list {
-                        let apart = matches!(place, schedule::Place::Lds(_)) && self.phases_differ(from, to);
+                    for &dependences::Touch { inst: to, writes: overwrites, .. } in list {
+                        let apart = matches!(place, dependences::Place::Lds(_)) && self.phases_differ(from, to);
                         if writes || overwrites {
                             let latency = latency(from, writes);
                             if found(Edge { from, to, latency, distance: 1, together, apart }) {

@@ -4,8 +4,9 @@
 //! without side effects whose operands are all written exactly once in the function computes the same value wherever
 //! it stands, so a second one with the same operation, operands and modifiers is replaced by the first one's result.
 //! A temporary whose only use is a copy into (part of) another value is computed there directly, when nothing between
-//! touches that part. What nobody uses is removed.
+//! touches that part. Bytes are converted [where they lie](super::in_place). What nobody uses is removed.
 
+use super::in_place::convert_in_place;
 use crate::mir::abi::preloaded;
 use crate::mir::liveness::{Liveness, Units, for_each_def, for_each_use};
 use crate::mir::{Code, Function, MInst, Opnd, Part, RegClass, VReg};
@@ -18,6 +19,7 @@ pub fn simplify(f: &mut Function) {
     let mut defs = vec![0; f.vregs.len()];
     count(f, &mut defs, |i, n| for_each_def(i, |p| n[p.reg.0 as usize] += 1));
     common_subexpressions(f, &defs);
+    convert_in_place(f, &defs);
     sink_copies(f, &defs);
     remove_dead(f);
 }
@@ -164,7 +166,8 @@ fn sink_copies(f: &mut Function, defs: &[u32]) {
     }
 }
 
-fn remove_dead(f: &mut Function) {
+/// Removes what computes values that nobody uses.
+pub(super) fn remove_dead(f: &mut Function) {
     let live = Liveness::of(f);
     for b in 0..f.blocks.len() {
         let mut alive = live.live_out[b].clone();

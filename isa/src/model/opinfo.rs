@@ -51,6 +51,13 @@ impl Target {
         named && self.op(op).is_some_and(|i| i.pipe == Pipe::Vmem && !i.flags.has(Flags::STORE))
     }
 
+    /// An operation can take a byte or a half of each source, as SDWA names them.
+    pub fn selects_parts(self, op: Op) -> bool {
+        let table = super::table::table(self);
+        let mut rows = table.rows_of(op).iter().filter_map(|&i| table.rows.get(usize::from(i)));
+        rows.any(|row| row.shape().overlay == "SDWA")
+    }
+
     /// Name of the operation's latency class, and how well its numbers are known.
     pub fn latency_class(self, op: Op) -> (&'static str, Evidence) {
         let class = class(self, op);
