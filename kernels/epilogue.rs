@@ -6,9 +6,9 @@ use super::values::{self, Kind, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::PAIRED;
 use crate::graph::expr::{Binary, Node, Op};
-use crate::mir::Builder;
+use crate::mir::{Builder, Code, Gen, Generic, MInst, Type, packs_f32};
 use crate::tensor::DType;
-use barewave_isa::op;
+use barewave_isa::{Target, op};
 
 /// Operand numbers that the step's expression reads.
 pub(super) fn operands(cx: &Cx) -> Vec<usize> {
@@ -52,9 +52,18 @@ pub(super) fn clocks(cx: &Cx) -> f64 {
     let paired = cx.step.expr.nodes().iter().find(|n| n.op == Op::Paired).map(|n| value(n.dtype));
     let input = |i: u32| paired.filter(|_| i == PAIRED).unwrap_or_else(|| inputs[i as usize]);
     match expr::eval(&mut b, &cx.step.expr, &input, acc) {
-        Ok(_) => b.function().blocks.iter().map(|block| block.insts.len() as f64 * issue).sum(),
+        Ok(_) => b.function().blocks.iter().flat_map(|block| &block.insts).map(|i| issue * of_one(cx.target, i)).sum(),
         // The kernel will say why.
         Err(_) => 0.0,
+    }
+}
+
+/// The share of an instruction that one element has: half of what is packed with that of another element.
+fn of_one(target: Target, i: &MInst) -> f64 {
+    let packed = |g: Generic| g.ty == Type::F32 && matches!(g.op, Gen::Add | Gen::Sub | Gen::Mul | Gen::Fma);
+    match i.code {
+        Code::Gen(g) if packed(g) && packs_f32(target) => 0.5,
+        _ => 1.0,
     }
 }
 

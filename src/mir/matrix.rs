@@ -151,6 +151,11 @@ pub fn dot_instruction(target: Target, factors: [Type; 2], sums: Type) -> Option
     known.iter().find(|x| fits(x.0, x.1) && target.has(x.2.op)).map(|x| x.2)
 }
 
+/// Two additions, products or multiply-adds of f32 are one instruction where that is there for waves of 64 lanes (gfx90a and later CDNA).
+pub fn packs_f32(target: Target) -> bool {
+    target.info().wave_size == 64 && target.has(op::V_PK_FMA_F32)
+}
+
 /// The instruction that is two multiply-adds of a type, each with a sum of its own; `None` where they are issued one by one.
 pub fn paired_multiply_adds(target: Target, ty: Type) -> Option<Op> {
     static PAIR: OnceLock<Option<Op>> = OnceLock::new();

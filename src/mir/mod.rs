@@ -29,7 +29,7 @@ pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
 pub use matrix::{
     Dot, PackedSums, dot_instruction, is_chosen_matrix_instruction, matrix_clocks, matrix_instruction,
-    matrix_modifiers, packed_sums, paired_multiply_adds, scaled_instruction, signed, sparse_instruction,
+    matrix_modifiers, packed_sums, packs_f32, paired_multiply_adds, scaled_instruction, signed, sparse_instruction,
     sparse_modifiers,
 };
 pub use note::{Note, Term};

@@ -22,7 +22,7 @@ use super::simplify::remove_dead;
 use crate::mir::abi::preloaded;
 use crate::mir::liveness::{Liveness, Units, for_each_def};
 use crate::mir::loops::carried;
-use crate::mir::{Block, Function, Group, MInst, Opnd, Part, Pipeline, RegClass, VReg};
+use crate::mir::{Block, Function, Group, MInst, Opnd, Part, Pipeline, RegClass, VReg, packs_f32};
 use barewave_isa::{ModName, Op, Pipe, op};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
@@ -80,7 +80,7 @@ struct Pair {
 
 /// Packs what can be packed.
 pub fn pack(f: &mut Function) {
-    if f.target.info().wave_size != 64 || !f.target.has(op::V_PK_FMA_F32) {
+    if !packs_f32(f.target) {
         return;
     }
     let mut packing = Packing::of(f);
