@@ -10,6 +10,7 @@ mod attention;
 mod blob;
 mod blocks;
 mod bounds;
+mod channels_last;
 mod choice;
 mod columns;
 mod contested;
@@ -292,30 +293,28 @@ const WORTH_PACKING: f64 = 0.96;
 /// three targets five were slower as products by the cycle model with the other share, and two are with this one.
 const WORTH_PACKING_CONVOLUTION: f64 = 0.9;
 
-/// Channels come last where steps take so much less then: estimates, which know nothing of the launches that steps share. With accumulation registers none of 48
-/// networks is slower by the first; of those without some are, which the second spares.
-const WORTH_TURNING: [f64; 2] = [0.95, 0.9];
-
-fn worth_turning(target: Target) -> f64 {
-    WORTH_TURNING[usize::from(target.info().max_agprs == 0)]
-}
-
 /// Answers of what the device shares that a step waits for behind another one, at least: stores', a count's, and loads'.
 const ANSWERS_BETWEEN: f64 = 3.0;
 
-/// What turning bytes on their way takes over what memory does.
-const TURNING: f64 = 1.0;
+/// A graph with its steps joined.
+pub struct Joined {
+    /// None where nothing changes.
+    pub graph: Option<FusedGraph>,
+    /// The clocks that steps save of images that have their channels last, about.
+    pub saved: f64,
+}
 
-/// Clocks of a byte of elements of two that a workgroup loads across lines of memory: each is a request of its own. The normalisation of an image of 25088
-/// elements by the cycle model.
-const TURNING_BY_ONE: f64 = 1.3;
+/// The graph with its steps joined ([`join`]); `None` where none are.
+pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
+    join(graph, target, tuning).graph
+}
 
 /// The graph with weights widened of products that have too many rows for packed ones, and with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, these with what gathers their keys and values, and with the elementwise steps of their queries and new lines, products with what widens their factors from 8 bits, or
 /// from 4 or 8 with scales of blocks, products of integers of 4 bits with what quantises these, products of sparse constants, products with the normalisation of their rows,
 /// elementwise steps with the convolutions, softmax or normalisations of what they give, normalisations with products of packed weights, convolutions that are
-/// added up; and with sums of few columns in two stages. `None` where there are none.
-pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
+/// added up; and with sums of few columns in two stages.
+pub fn join(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Joined {
     let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
         let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
         let launch = choice::Machine::of(target).launch;
@@ -324,38 +323,8 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             _ => false,
         }
     };
-    let known = RefCell::new(FxHashMap::<String, Option<(f64, bool)>>::default());
-    let turned = crate::graph::keep_channels_last(
-        graph,
-        conv::comes_by_channels,
-        |graph, step| {
-            let key = key(graph, step);
-            let found = known.borrow().get(&key).copied();
-            let (clocks, by_channels) = found.unwrap_or_else(|| {
-                let cx = cx(graph, step, target, tuning);
-                let found = match step.kind {
-                    StepKind::Conv(_) => conv::way(&cx),
-                    StepKind::Reduce(_) => reduce::clocks(&cx).map(|clocks| (clocks, false)),
-                    _ => candidates(graph, step, target, tuning)
-                        .and_then(|found| Some((found.candidates.first()?.clocks, false))),
-                };
-                known.borrow_mut().insert(key, found);
-                found
-            })?;
-            Some(crate::graph::Way { clocks, by_channels })
-        },
-        |bytes, parts| {
-            let machine = choice::Machine::of(target);
-            let by_one = TURNING_BY_ONE * bytes as f64 / parts.min(target.cus() as usize).max(1) as f64;
-            f64::max(TURNING * bytes as f64 / machine.memory, by_one)
-        },
-        choice::Machine::of(target).ends,
-        |before, after| match tuning.channels_last() {
-            When::Faster => after < worth_turning(target) * before,
-            When::Never => false,
-            When::Always => true,
-        },
-    );
+    let turned = channels_last::turned(graph, target, tuning);
+    let (turned, saved) = turned.map_or((None, 0.0), |(turned, saved)| (Some(turned), saved));
     let graph = turned.as_ref().unwrap_or(graph);
     let clocks = RefCell::new(FxHashMap::<String, Option<f64>>::default());
     let gates = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
@@ -512,9 +481,9 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(united);
     let next = cut.as_ref().unwrap_or(graph);
-    crate::graph::multiply_points(next, |graph, step| conv::is_by_channels(&cx(graph, step, target, tuning)))
-        .or(cut)
-        .or(turned)
+    let points =
+        crate::graph::multiply_points(next, |graph, step| conv::is_by_channels(&cx(graph, step, target, tuning)));
+    Joined { graph: points.or(cut).or(turned), saved }
 }
 
 /// Clocks of a product of dense factors, or of an elementwise step by what it moves, without their launches; none where neither tiles nor lines are estimated.

@@ -8,7 +8,7 @@ use super::beside::{Members, Part, described};
 use super::cache::StepCode;
 use super::kernel::KernelCode;
 use super::link::{Beside, begins, can_be_linked, counts};
-use crate::kernels::{Estimate, Room, Work};
+use crate::kernels::{Estimate, Room, When, Work};
 use crate::runtime::plan::{Address, Indices, Launch, Linked, Region, most_multiplied};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -40,9 +40,12 @@ impl Built {
     }
 }
 
-/// Kernels of several levels and what they are called, by what their code depends on.
+/// Launches that have become levels of others.
 #[derive(Default)]
 pub(super) struct Behind {
+    /// What they take.
+    pub taken: Taken,
+    /// Kernels of several levels and what they are called, by what their code depends on.
     pub codes: BTreeMap<Vec<(u32, Part)>, (String, Option<StepCode>)>,
 }
 
@@ -145,18 +148,48 @@ fn runs(target: Target, launches: &[&Parts], always: bool) -> Vec<Vec<usize>> {
     out
 }
 
+/// What launches take, in cycles, about.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Taken {
+    /// How many there are.
+    pub launches: usize,
+    /// What each level would take by itself, but for a launch.
+    pub steps: f64,
+    /// Launches, waits, and that a launch's levels have less room than by themselves.
+    pub besides: f64,
+}
+
+impl Taken {
+    /// Adds what launches take that are cut into such runs.
+    fn add(&mut self, target: Target, launches: &[&Parts], runs: &[Vec<usize>]) {
+        let estimate = Estimate::of(target);
+        let of = |list: &[usize]| {
+            let mut run = Run::new(target);
+            list.iter().for_each(|n| _ = run.take(target, &estimate, launches[*n]));
+            run
+        };
+        let steps: f64 = (0..launches.len()).map(|n| of(&[n]).cycles as f64).sum();
+        self.launches += runs.len();
+        self.steps += steps;
+        self.besides += runs.iter().map(|run| of(run).launched(&estimate) as f64).sum::<f64>() - steps;
+    }
+}
+
 impl Behind {
-    /// Launches with those joined that may be one: where that is faster, or, `always`, whatever waits take and however many have to take turns.
-    /// `link` makes a kernel of parts.
+    /// Launches with those joined that may be one, if any: where that is faster, or whatever waits take and however many have to take turns. `link` makes a kernel of parts.
     pub fn join(
         &mut self,
         target: Target,
         launches: Vec<Built>,
-        always: bool,
+        when: Option<When>,
         link: impl Fn(&[(u32, Part)], &[Beside]) -> Option<StepCode>,
     ) -> Vec<Built> {
         let parts: Vec<&Parts> = launches.iter().map(|b| &b.parts[..]).collect();
-        let mut runs = runs(target, &parts, always);
+        let mut runs = match when {
+            Some(When::Never) | None => (0..parts.len()).map(|n| vec![n]).collect(),
+            Some(when) => runs(target, &parts, when == When::Always),
+        };
+        self.taken.add(target, &parts, &runs);
         let mut out: Vec<Built> = Vec::new();
         // The launch that each one has become.
         let mut now: Vec<u32> = Vec::new();
@@ -279,6 +312,28 @@ mod tests {
         // A launch that cannot be a level has one of its own.
         let list = [light[0].clone(), Vec::new(), light[0].clone(), light[0].clone()];
         assert_eq!(ends(Target::GFX942, &list, true), [1, 2, 4]);
+    }
+
+    #[test]
+    fn launches_take_more_where_fewer_are_one_but_for_those_that_leave_no_room() {
+        let taken = |target: Target, all: &[Vec<(Part, StepCode)>], one: bool| {
+            let parts: Vec<&Parts> = all.iter().map(|l| &l[..]).collect();
+            let mut taken = Taken::default();
+            let together: Vec<usize> = (0..all.len()).collect();
+            let runs = if one { vec![together] } else { together.into_iter().map(|n| vec![n]).collect() };
+            taken.add(target, &parts, &runs);
+            taken
+        };
+        let wide = || launch(100_000, 64, 32);
+        let list = [wide(), launch(1, 64, 512), wide(), wide()];
+        assert!(taken(Target::GFX942, &list, true).besides > taken(Target::GFX942, &list, false).besides);
+        for target in [Target::GFX906, Target::GFX942, Target::GFX1100] {
+            let light: Vec<_> = (0..5).map(|_| launch(100, 64, 32)).collect();
+            let (apart, one) = (taken(target, &light, false), taken(target, &light, true));
+            assert_eq!((apart.launches, one.launches, apart.steps), (5, 1, one.steps));
+            assert_eq!(apart.besides, 5.0 * Estimate::of(target).launch().floor());
+            assert!(one.besides < apart.besides);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod chain;
 mod compiled;
 mod in_place;
 mod kernel;
+mod layouts;
 mod levels;
 mod link;
 mod settle;
@@ -37,7 +38,7 @@ use crate::runtime::plan::{self as launches, Address, Indices, KernelStats, Laun
 use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
-use behind::{Behind, Built};
+use behind::{Behind, Built, Taken};
 use beside::{Abreast, Part, find_beside, levels, parts_of};
 use cache::StepCode;
 use chain::{Chains, find_chains, round_of};
@@ -186,30 +187,8 @@ impl Compiler {
         self.compile_graphs(std::slice::from_ref(graph))
     }
 
-    /// Compiles graphs of one model for different shapes.
-    pub fn compile_graphs(&self, graphs: &[FusedGraph]) -> Result<Compiled, Error> {
-        crate::passes::dumped()?;
-        if graphs.is_empty() {
-            return Err(Error::NoShapes);
-        }
-        let check = |graph: &FusedGraph, pass| graph.check().map_err(|rule| graph::Error::Internal { pass, rule });
-        graphs.iter().try_for_each(|g| check(g, "fuse"))?;
-        let joined = |g: &FusedGraph| kernels::joined(g, self.target, &self.options.tuning);
-        let joined: Vec<Option<FusedGraph>> = timed!("join", graphs.iter().map(joined).collect());
-        joined.iter().flatten().try_for_each(|g| check(g, "join"))?;
-        let far = |g: &FusedGraph| g.tensors.iter().any(|t| t.bytes() >= graph::LARGEST);
-        if joined.iter().any(Option::is_some) || graphs.iter().any(far) {
-            let mut graphs: Vec<FusedGraph> =
-                joined.into_iter().zip(graphs).map(|(j, g)| j.unwrap_or(g.clone())).collect();
-            timed!("split_far", graphs.iter_mut().for_each(|g| graph::split_far(g, graph::LARGEST)));
-            graphs.iter().try_for_each(|g| check(g, "split_far"))?;
-            return self.compile_joined(&graphs);
-        }
-        self.compile_joined(graphs)
-    }
-
-    /// The rest of [`Compiler::compile_graphs`].
-    fn compile_joined(&self, graphs: &[FusedGraph]) -> Result<Compiled, Error> {
+    /// Graphs of steps as they are computed, compiled, and what their launches take.
+    fn compile_joined(&self, graphs: &[FusedGraph]) -> Result<(Compiled, Taken), Error> {
         let groups = timed!("group", group_steps(graphs));
         let compiled: Vec<(StepCode, Vec<KernelIr>)> =
             timed!("kernels", groups.par_iter().map(|g| self.compile_group(graphs, g)).collect::<Result<_, Error>>())?;
@@ -238,8 +217,7 @@ impl Compiler {
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let mut behind = Behind::default();
         let link = |parts: &[(u32, Part)], beside: &[Beside]| self.link(&groups, parts, beside);
-        let when = self.options.tuning.levels();
-        let joins = self.joins && when != kernels::When::Never;
+        let when = self.joins.then(|| self.options.tuning.levels());
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
             let graph: &FusedGraph = graph;
             let mut launches: Vec<Built> = Vec::new();
@@ -369,8 +347,7 @@ impl Compiler {
                 }
             }
             let in_place = in_place::find(graph, &launches);
-            let launches =
-                if joins { behind.join(self.target, launches, when == kernels::When::Always, link) } else { launches };
+            let launches = behind.join(self.target, launches, when, link);
             let kernels = stats(&launches);
             Plan {
                 version: PLAN_VERSION,
@@ -417,7 +394,7 @@ impl Compiler {
         let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes)?;
         // The last word: an independent proof over the bytes, wherever the kernels came from.
         timed!("verify", verify::admit(compiled.code()))?;
-        Ok(compiled)
+        Ok((compiled, behind.taken))
     }
 
     /// The steps of a graph that share launches: lists of those that are computed one behind the other, and those that are side by side.

@@ -46,7 +46,7 @@ impl Planes {
 
 type Images = BTreeMap<TensorId, Planes>;
 
-/// The graph with such tensors; `None` where that is not `worth` it, by the clocks without and with them. `way` tells how such a step is computed, `turning`
+/// The graph with such tensors and the clocks that they save; `None` where that is not `worth` it, by the clocks without and with them. `way` tells how such a step is computed, `turning`
 /// the clocks that so many bytes take more where a step of so many parts turns them, each of which is computed by itself, `apart` those that a step takes besides what it computes; `takes`, of which types images are that may
 /// be stored so.
 pub(crate) fn keep_channels_last(
@@ -56,8 +56,9 @@ pub(crate) fn keep_channels_last(
     turning: impl Fn(usize, usize) -> f64,
     apart: f64,
     worth: impl Fn(f64, f64) -> bool,
-) -> Option<FusedGraph> {
+) -> Option<(FusedGraph, f64)> {
     let uses = Uses::of(graph);
+    let mut saved = 0.0;
     let mut last = reached(graph, &uses, takes);
     while !last.is_empty() {
         let (next, stuck) = turned(graph, &uses, &last);
@@ -66,7 +67,7 @@ pub(crate) fn keep_channels_last(
             stay = unable(&next, &last, &way);
         }
         if stay.is_empty() {
-            last = worth_it((graph, &uses), &next, &last, (&way, &turning, apart, &worth))?;
+            (last, saved) = worth_it((graph, &uses), &next, &last, (&way, &turning, apart, &worth))?;
             break;
         }
         last.retain(|t, _| !stay.contains(t));
@@ -78,7 +79,7 @@ pub(crate) fn keep_channels_last(
     read_through(&mut next);
     forward_writes(&mut next);
     collapse_views(&mut next);
-    Some(next)
+    Some((next, saved))
 }
 
 /// Tensors that could have their channels last: those that convolutions read and write, and besides them steps that can walk them in any order.
@@ -240,7 +241,7 @@ fn unable(next: &FusedGraph, last: &Images, way: &impl Fn(&FusedGraph, &Step) ->
     stay
 }
 
-/// Those of the tensors that are worth it, by what the steps that they have in common take without and with them.
+/// Those of the tensors that are worth it, and the clocks that they save, by what the steps that they have in common take without and with them.
 fn worth_it(
     (graph, uses): (&FusedGraph, &Uses),
     next: &FusedGraph,
@@ -251,7 +252,7 @@ fn worth_it(
         f64,
         &impl Fn(f64, f64) -> bool,
     ),
-) -> Option<Images> {
+) -> Option<(Images, f64)> {
     let mut together: BTreeMap<TensorId, TensorId> = last.keys().map(|t| (*t, *t)).collect();
     fn first(together: &BTreeMap<TensorId, TensorId>, t: TensorId) -> TensorId {
         if together[&t] == t { t } else { first(together, together[&t]) }
@@ -283,8 +284,10 @@ fn worth_it(
         sums[0] += of(graph, old)?;
         sums[1] += of(next, new)? + apart * summands(graph, uses, old) as f64;
     }
-    let worth = |t: &TensorId| clocks.get(&first(&together, *t)).is_some_and(|c| worth(c[0], c[1]));
-    Some(last.iter().filter(|(t, _)| worth(t)).map(|(t, p)| (*t, *p)).collect())
+    clocks.retain(|_, c| worth(c[0], c[1]));
+    let saved = clocks.values().map(|c| c[0] - c[1]).sum();
+    let worth = |t: &TensorId| clocks.contains_key(&first(&together, *t));
+    Some((last.iter().filter(|(t, _)| worth(t)).map(|(t, p)| (*t, *p)).collect(), saved))
 }
 
 /// Convolutions that one is added to, and is one with ([`sum_convolutions`](super::sum_convolutions)) as long as neither is by channels.
