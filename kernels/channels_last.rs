@@ -7,11 +7,11 @@ use barewave_isa::Target;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
-/// Channels come last where steps take so much less then, with accumulation registers and without: estimates, which know nothing of the launches that steps share.
+/// Channels come last where steps take so much less then, without WMMA and with it: estimates, which know nothing of the launches that steps share.
 const WORTH_TURNING: [f64; 2] = [0.95, 0.9];
 
 fn worth_turning(target: Target) -> f64 {
-    WORTH_TURNING[usize::from(target.info().max_agprs == 0)]
+    WORTH_TURNING[usize::from(target.info().wmma.is_some())]
 }
 
 /// What turning bytes on their way takes over what memory does.

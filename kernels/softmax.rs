@@ -609,13 +609,13 @@ pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
     if let Some(found) = grouped(cx, n) {
         return found.lower(cx, n.epsilon, n.center);
     }
-    if let Some((step, found)) = Grouped::of_few(cx, n) {
-        return found.lower(&Cx { step: &step, ..*cx }, n.epsilon, n.center);
-    }
-    let cx = &Cx { step: &among::as_in_memory(cx, n.axes), ..*cx };
-    match Pieces::of(cx, cx.step.output.view.rank() - n.axes, Found::Norm) {
-        Some(found) => found.normalize(cx, n),
-        None => normalize_in_walk(cx, n),
+    let in_memory = Cx { step: &among::as_in_memory(cx, n.axes), ..*cx };
+    let Some(found) = Pieces::of(&in_memory, cx.step.output.view.rank() - n.axes, Found::Norm) else {
+        return normalize_in_walk(&in_memory, n);
+    };
+    match Grouped::of_few(cx, n) {
+        Some((step, few)) => few.lower(&Cx { step: &step, ..*cx }, n.epsilon, n.center),
+        None => found.normalize(&in_memory, n),
     }
 }
 

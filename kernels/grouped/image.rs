@@ -1,5 +1,5 @@
-//! Few long lines that lie together: each is one group of channels at many points, so many of its elements next to each other. By themselves lines are a workgroup's
-//! each, or read twice; so several workgroups hold one together.
+//! Few long lines that lie together: each is one group of channels at many points, so many of its elements next to each other. Where a workgroup for
+//! each would leave most compute units idle, pieces of lines take two launches; several workgroups that hold a line together take one.
 
 use super::{Grouped, SHORT};
 use crate::graph::fused::{Normalize, Step};
