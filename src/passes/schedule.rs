@@ -1,6 +1,6 @@
 //! Instruction scheduling before register allocation: top-down list scheduling of each block.
 //!
-//! Priority is the longest latency path through the [dependences](super::dependences) to the end of the block. While the
+//! Priority is the longest latency path through the graph of `dependences` to the end of the block. While the
 //! number of live vector or scalar registers is at the goal, the first ready instruction of the source order goes, so that what has
 //! been begun is ended and hoisted loads do not cost occupancy. Where that was too late it is tried again with registers in reserve,
 //! and where that does not save much the source's order stays. Ties keep the source order, so scheduling is

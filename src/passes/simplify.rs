@@ -4,7 +4,7 @@
 //! without side effects whose operands are all written exactly once in the function computes the same value wherever
 //! it stands, so a second one with the same operation, operands and modifiers is replaced by the first one's result.
 //! A temporary whose only use is a copy into (part of) another value is computed there directly, when nothing between
-//! touches that part. Bytes are converted [where they lie](super::in_place). What nobody uses is removed.
+//! touches that part. Bytes are converted where they lie (`in_place`). What nobody uses is removed.
 
 use super::in_place::convert_in_place;
 use crate::mir::abi::preloaded;
