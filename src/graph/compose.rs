@@ -7,7 +7,7 @@ use super::lazy::{Lazy, ProducerId, broadcast_shape, refine, without_ones};
 use super::lower::{Lowering, Part, Producer, literal, splat};
 use super::resolve::ValueId;
 use super::view::View;
-use crate::tensor::{DType, element_count};
+use crate::tensor::{DType, HostTensor, element_count};
 
 /// A kernel gets no more operands than this.
 pub(super) const MAX_INPUTS: usize = 24;
@@ -80,11 +80,13 @@ impl Lowering<'_> {
         Ok((ids.iter().map(|&v| self.with_literals(v)).collect(), shape))
     }
 
-    /// A value as a lazy one, with literals for constants that are the same everywhere (masks that hide nothing).
+    /// A value as a lazy one, with literals for constants that are the same everywhere (masks that hide nothing). Rows stay what they are: what one convolution
+    /// has of each channel is put together with what its neighbours have.
     pub(crate) fn with_literals(&mut self, v: ValueId) -> Lazy {
         let mut lazy = self.lazy(v);
+        let is_row = |t: &HostTensor| t.dtype() != DType::Bool && t.shape().iter().filter(|n| **n > 1).count() == 1;
         let literal = |a: &Access| match &self.graph.tensor(a.tensor).role {
-            Role::Constant(t) if a.guard.is_none() => Some(literal(&t.repeated()?)),
+            Role::Constant(t) if a.guard.is_none() && !is_row(t) => Some(literal(&t.repeated()?)),
             _ => None,
         };
         let literals: Vec<Option<Scalar>> = lazy.inputs.iter().map(literal).collect();
