@@ -10,8 +10,8 @@ use crate::graph::fused::FusedGraph;
 use crate::kernels::{self, Tuning, When};
 use std::borrow::Cow;
 
-/// The share of what steps save by estimates that is saved: some of it would have been hidden beside other steps. Of 77 pairs of a model and a target whose images would be
-/// turned, 20 take longer then by the cycle model: all but three of these are left as they are, and one that would gain.
+/// The share of what steps save by estimates that is saved: some of it would have been hidden beside other steps. Of 144 pairs of a network and a target 71 are turned so, one
+/// of which takes over 1% more by the cycle model, 2.6%.
 const SAVED: f64 = 0.5;
 
 impl Compiler {
