@@ -78,6 +78,11 @@ impl Lie {
     fn is_same(&self) -> bool {
         self.points.strides.iter().all(|s| *s == 0)
     }
+    /// Elements of memory, each once.
+    fn elements(&self) -> usize {
+        let all = [&self.outer, &self.channels, &self.points].into_iter();
+        all.flat_map(|v| v.dims.iter().zip(&v.strides)).filter(|(_, s)| **s != 0).map(|(n, _)| n).product()
+    }
 }
 
 /// A step that is computed this way.
@@ -146,6 +151,11 @@ struct Walked {
 impl Grouped {
     /// How the step is computed this way, where its lines lie so.
     pub fn of(cx: &Cx, axes: usize) -> Option<Grouped> {
+        Grouped::by(cx, axes, Plan::of).map(|found| found.0)
+    }
+
+    /// How it is computed by a kind of plan, and the clocks that this is estimated to take.
+    fn by(cx: &Cx, axes: usize, plan: impl Fn(&Grouped, &Cx, usize) -> Option<(f64, Plan)>) -> Option<(Grouped, f64)> {
         let elements = Elements::of(cx);
         let input = cx.view(elements.sources[0]);
         let rank = input.rank();
@@ -171,8 +181,9 @@ impl Grouped {
             return None;
         }
         let mut found = Grouped { axes, groups, channels, each: each as u32, points, outer, plan: Plan::default() };
-        found.plan = Plan::of(&found, cx, input.dims[groups])?;
-        Some(found)
+        let (clocks, plan) = plan(&found, cx, input.dims[groups])?;
+        found.plan = plan;
+        Some((found, clocks))
     }
 
     /// How often what elements are made of is read.

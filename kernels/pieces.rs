@@ -144,6 +144,16 @@ impl Pieces {
         Some(Pieces { step, outer, of_line, apart, all: count * of_line, length, whole })
     }
 
+    /// Clocks of the step's lines, the dimensions from `outer` on, by the quicker of a workgroup for each and pieces; none where they fit a workgroup's registers, or
+    /// their elements do not lie together.
+    pub fn clocks(cx: &Cx, outer: usize, found: Found) -> Option<f64> {
+        let dims = &cx.step.output.view.dims;
+        let [count, length] = [0..outer, outer..dims.len()].map(|range| dims[range].iter().product::<usize>());
+        let dense = cx.step.inputs[0].view.strides.last() == Some(&1);
+        let [once, twice] = clocks_of_dense(cx, outer, [count, length], found).filter(|_| dense && length > HELD)?;
+        Some(once.min(twice))
+    }
+
     fn bytes(&self) -> usize {
         self.all * LEFT as usize * 4
     }
@@ -393,12 +403,9 @@ impl Pieces {
     }
 }
 
-/// How `count` lines whose elements lie together are cut, and in how many pieces each; none where they fit a workgroup's registers, or are not worth it.
-fn of_dense(cx: &Cx, outer: usize, [count, length]: [usize; 2], found: Found) -> Option<(Cut, usize)> {
-    if length <= HELD {
-        return None;
-    }
-    let (out, t) = (&cx.step.output.view, cx.dtype(Arg::Input(0)));
+/// Clocks of `count` lines whose elements lie together with a workgroup for each, and of pieces in two launches.
+fn clocks_of_dense(cx: &Cx, outer: usize, [count, length]: [usize; 2], found: Found) -> Option<[f64; 2]> {
+    let t = cx.dtype(Arg::Input(0));
     let machine = Machine::of(cx.target);
     let moved = [t, cx.dtype(Arg::Output)].map(|t| (t.size() * count * length) as f64);
     let [read, written] = moved.map(|bytes| bytes / machine.memory);
@@ -425,9 +432,19 @@ fn of_dense(cx: &Cx, outer: usize, [count, length]: [usize; 2], found: Found) ->
     let of_l2 = |passes: f64| (passes * moved[0] + moved[1]) / machine.l2 + beside;
     let once = walked.max(read + written).max(of_l2(passes));
     let twice = machine.launch + machine.ends + (2.0 * read + written).max(of_l2(2.0));
+    Some([once, twice])
+}
+
+/// How `count` lines whose elements lie together are cut, and in how many pieces each; none where they fit a workgroup's registers, or are not worth it.
+fn of_dense(cx: &Cx, outer: usize, [count, length]: [usize; 2], found: Found) -> Option<(Cut, usize)> {
+    if length <= HELD {
+        return None;
+    }
+    let [once, twice] = clocks_of_dense(cx, outer, [count, length], found)?;
     if once <= twice {
         return None;
     }
+    let out = &cx.step.output.view;
     let wanted = (2 * cx.target.cus() as usize).div_ceil(count);
     let mut best: Option<(usize, usize, usize)> = None;
     let mut before = 1;

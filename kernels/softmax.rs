@@ -610,12 +610,14 @@ pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
         return found.lower(cx, n.epsilon, n.center);
     }
     let in_memory = Cx { step: &among::as_in_memory(cx, n.axes), ..*cx };
-    let Some(found) = Pieces::of(&in_memory, cx.step.output.view.rank() - n.axes, Found::Norm) else {
-        return normalize_in_walk(&in_memory, n);
-    };
-    match Grouped::of_few(cx, n) {
-        Some((step, few)) => few.lower(&Cx { step: &step, ..*cx }, n.epsilon, n.center),
-        None => found.normalize(&in_memory, n),
+    let outer = cx.step.output.view.rank() - n.axes;
+    let others = Pieces::clocks(&in_memory, outer, Found::Norm);
+    if let Some((step, few)) = others.and_then(|clocks| Grouped::of_few(cx, n, clocks)) {
+        return few.lower(&Cx { step: &step, ..*cx }, n.epsilon, n.center);
+    }
+    match Pieces::of(&in_memory, outer, Found::Norm) {
+        Some(found) => found.normalize(&in_memory, n),
+        None => normalize_in_walk(&in_memory, n),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Few long lines that lie together: each is one group of channels at many points, so many of its elements next to each other. Where a workgroup for
-//! each would leave most compute units idle, pieces of lines take two launches; several workgroups that hold a line together take one.
+//! each leaves most compute units idle, and pieces of lines take two launches; several workgroups that hold a line together take one.
 
+use super::plan::Plan;
 use super::{Grouped, SHORT};
 use crate::graph::fused::{Normalize, Step};
 use crate::kernels::choice::Machine;
@@ -16,9 +17,13 @@ const LONG: usize = 1 << 13;
 /// What they read and write takes memory so much of a launch's time at least: less is launched together with others, which workgroups that wait for each other are not.
 const LAUNCHES: f64 = 1.0;
 
+/// The share of the time of other ways that it may take: both are estimated, and wrong by about as much.
+const QUICKER: f64 = 0.9;
+
 impl Grouped {
-    /// The step with its lines cut in points and channels, and how several workgroups hold each; none where that is not worth it.
-    pub fn of_few(cx: &Cx, n: &Normalize) -> Option<(Step, Grouped)> {
+    /// The step with its lines cut in points and channels, and how several workgroups hold each; none where that is not worth it beside `others`, the clocks of
+    /// other ways.
+    pub fn of_few(cx: &Cx, n: &Normalize, others: f64) -> Option<(Step, Grouped)> {
         let elements = Elements::of(cx);
         let view = cx.view(elements.sources[0]);
         let (rank, size) = (view.rank(), cx.dtype(elements.sources[0]).size());
@@ -47,7 +52,7 @@ impl Grouped {
             dims.insert(outer, 1);
             strides.insert(outer, stride * each as i64);
         }
-        let found = Grouped::of(&Cx { step: &step, ..*cx }, n.axes + 1).filter(|found| found.plan.together)?;
-        Some((step, found))
+        let (found, clocks) = Grouped::by(&Cx { step: &step, ..*cx }, n.axes + 1, Plan::told)?;
+        (clocks < QUICKER * others).then_some((step, found))
     }
 }

@@ -78,8 +78,32 @@ impl Plan {
         (1 << (self.workgroup / groups).ilog2()).min(wave)
     }
 
-    /// The plan that takes least time, if operand and result lie as it needs.
-    pub fn of(step: &Grouped, cx: &Cx, groups: usize) -> Option<Plan> {
+    /// The plan that takes least time, and that in clocks, if operand and result lie as it needs.
+    pub fn of(step: &Grouped, cx: &Cx, groups: usize) -> Option<(f64, Plan)> {
+        let Plans { told, whole, section } = Plans::of(step, cx, groups)?;
+        // The results of a section stay where the model has a cache before memory take them, so that by the model memory sees little of these.
+        if let Some(section) = section.filter(|_| Machine::of(cx.target).takes_results) {
+            return Some(section);
+        }
+        let apart = section.unwrap_or(whole);
+        Some(told.filter(|(clocks, _)| *clocks < QUICKER * apart.0).unwrap_or(apart))
+    }
+
+    /// The plan by which workgroups tell each other what they have found that takes least time, and that in clocks.
+    pub fn told(step: &Grouped, cx: &Cx, groups: usize) -> Option<(f64, Plan)> {
+        Plans::of(step, cx, groups)?.told
+    }
+}
+
+/// The quickest plans of each kind, and their clocks: workgroups tell each other what they have found, they do not, and the same with sections, where these are quicker.
+struct Plans {
+    told: Option<(f64, Plan)>,
+    whole: (f64, Plan),
+    section: Option<(f64, Plan)>,
+}
+
+impl Plans {
+    fn of(step: &Grouped, cx: &Cx, groups: usize) -> Option<Plans> {
         let machine = Machine::of(cx.target);
         let (cus, wave, simds) = (cx.target.cus(), cx.target.info().wave_size, cx.target.info().simds);
         let (accesses, elements) = (step.accesses(cx), Elements::of(cx));
@@ -91,10 +115,8 @@ impl Plan {
             let mut ends = accesses.iter().enumerate().filter(|(i, a)| *i == 0 || written(a.0));
             width as usize * size <= WIDEST && ends.all(|(_, (_, t, lie))| lie.is_dense(*t, width))
         };
-        let all = (step.outer * step.points * channels as usize) as f64;
         let bytes = |arg: &dyn Fn(Arg) -> bool| {
-            let own = accesses.iter().filter(|a| arg(a.0) && !a.2.is_same());
-            own.map(|a| all * a.1.size() as f64).sum::<f64>()
+            accesses.iter().filter(|a| arg(a.0)).map(|(_, t, lie)| (lie.elements() * t.size()) as f64).sum::<f64>()
         };
         let read = bytes(&|arg| elements.sources.contains(&arg));
         let moved = bytes(&|arg| !elements.sources.contains(&arg));
@@ -216,20 +238,14 @@ impl Plan {
             best
         };
         let told = quickest(true);
-        let (clocks_of_whole, whole) = quickest(false)?;
+        let whole = quickest(false)?;
         // Sections are as many workgroups' work each.
-        let flow = |p: &Plan| {
-            let (flow, _, launches) = clocks(p);
-            flow + launches
+        let flow = |p: Plan| {
+            let (flow, _, launches) = clocks(&p);
+            (flow + launches, p)
         };
-        let section = machine.section(step.outer, read, moved).map(|n| Plan { images: n as u32, ..whole });
-        let section = section.filter(|p| whole.pieces > 1 && flow(p) < flow(&whole));
-        // The results of a section stay where the model has a cache before memory take them, so that by the model memory sees little of these.
-        if let Some(section) = section.filter(|_| machine.takes_results) {
-            return Some(section);
-        }
-        let apart = section.as_ref().map_or(clocks_of_whole, flow);
-        let told = told.filter(|(clocks, _)| *clocks < QUICKER * apart);
-        Some(told.map(|(_, p)| p).or(section).unwrap_or(whole))
+        let section = machine.section(step.outer, read, moved).map(|n| flow(Plan { images: n as u32, ..whole.1 }));
+        let section = section.filter(|s| whole.1.pieces > 1 && s.0 < flow(whole.1).0);
+        Some(Plans { told, whole, section })
     }
 }
