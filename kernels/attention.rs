@@ -27,17 +27,17 @@ use super::fragment;
 use super::gemm::{self, Sums, Walk};
 use super::loader::{self, Loader, Source};
 use super::matmul::lines_are_aligned;
-use super::matrix::Side;
+use super::matrix::{MatrixForm, Side};
 use super::split::DepthPart;
-use super::tile::{Order, WIDEST};
+use super::tile::{Form, Order, Tile, WIDEST};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, expr};
+use super::{Arg, Cx, Kernel, Writer, expr, regroup};
 use crate::graph::expr::{Binary, Expr, Op, Scalar};
 use crate::graph::fused::{Attention, Undefined};
 use crate::graph::view::View;
 use crate::mir::{Builder, Gen, MInst, Opnd, Part, RegClass, Type, matrix_modifiers};
 use crate::tensor::DType;
-use barewave_isa::matrix::{Fragment, Step};
+use barewave_isa::matrix::{Fragment, Operand, Step};
 use barewave_isa::op;
 
 use parts::Counted;
@@ -168,14 +168,21 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
             for i in 0..cx.step.inputs.len() {
                 w.buffer(cx, Arg::Input(i))?;
             }
-            Some(shares.open(&mut w.b, &plan))
+            Some(shares.open(&mut w.b))
         }
         None => None,
     };
     let z = share.map_or_else(|| w.b.workgroup_id(1), |s| s.batch);
     let batch = address::coordinates(&mut w.b, z, &cx.step.output.view.dims[..r - 2]);
-    let first = share.map_or_else(|| w.b.workgroup_id(0), |s| s.block_of_batch);
-    let first = w.b.mul(first, plan.queries);
+    let block = share.map_or_else(|| w.b.workgroup_id(0), |s| s.block_of_batch);
+    let block = if share.is_none() && kind.causal.is_some() {
+        // Those that see most keys begin first.
+        let last = w.b.scalar(plan.blocks() - 1);
+        w.b.sub(last, block)
+    } else {
+        block
+    };
+    let first = w.b.mul(block, plan.queries);
     let item = w.b.workitem_id();
     let waves = fragment::runs(&[(plan.form.waves.0, fragment::down(plan.form.side()))], &[], 32);
     let column = |s: &Step| fragment::down(s.col);
@@ -244,8 +251,7 @@ fn scale_of(e: &Expr) -> Option<f64> {
 /// What results are multiplied by, their sum of weights in one, and where they are defined if they are to be 0 elsewhere. A query that
 /// sees no key has a sum of 0; of NaNs the sum is one.
 fn inverse(b: &mut Builder, float: Float, undefined: Undefined, sum: Part) -> (Part, Option<Part>) {
-    let one = float.constant(b, 1.0);
-    let inverse = float.div(b, one, sum);
+    let inverse = b.op(Gen::Rcp.of(Type::F32), &[sum.into()]);
     match undefined {
         Undefined::Nan => (inverse, None),
         Undefined::NanUnlessHidden => {
@@ -571,18 +577,29 @@ impl Flash<'_> {
         Ok(out)
     }
 
+    /// How many of the first keys all queries of the workgroup see; none where all see all.
+    fn seen_by_all(&self, b: &mut Builder) -> Option<Part> {
+        let keys = self.plan.e.keys as u32;
+        let Some(past) = self.kind.causal else {
+            return (!keys.is_multiple_of(self.plan.keys)).then(|| b.scalar(keys));
+        };
+        let seen = b.add(self.first, (past + 1) as u32);
+        let seen = b.generic(Gen::Max.of(Type::I32), &[seen.into(), 0u32.into()]);
+        Some(b.generic(Gen::Min.of(Type::U32), &[seen.into(), keys.into()]))
+    }
+
     /// Hides keys behind the end, and those that a causal mask hides, from a slot on.
-    fn hide(&self, b: &mut Builder, scores: &mut [Part], (first, slot): (Part, u32)) {
+    fn hide(&self, b: &mut Builder, scores: &[Part], (first, slot): (Part, u32)) {
         let plan = self.plan;
         let behind = !plan.e.keys.is_multiple_of(plan.keys as usize);
         let hidden = b.to_vector(f32::NEG_INFINITY);
         if behind {
             let key = b.add(self.lane_key, first);
             let key = b.to_vector(key);
-            for (s, slot) in scores.iter_mut().zip(slot..) {
+            for (s, slot) in scores.iter().zip(slot..) {
                 let limit = (plan.e.keys as u32).saturating_sub(self.keys.of_slot(slot));
-                let inside = b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), key.into()]);
-                *s = b.select(inside, *s, hidden);
+                let outside = b.op(Gen::CmpLe.of(Type::U32), &[limit.into(), key.into()]);
+                b.select_into(*s, outside, hidden);
             }
         }
         if let Some(past) = self.kind.causal {
@@ -591,9 +608,9 @@ impl Flash<'_> {
             let seen = b.sub(self.query, key);
             let seen = b.add(seen, past as u32);
             let seen = b.to_vector(seen);
-            for (s, slot) in scores.iter_mut().zip(slot..) {
-                let inside = b.op(Gen::CmpLe.of(Type::I32), &[self.keys.of_slot(slot).into(), seen.into()]);
-                *s = b.select(inside, *s, hidden);
+            for (s, slot) in scores.iter().zip(slot..) {
+                let outside = b.op(Gen::CmpGt.of(Type::I32), &[self.keys.of_slot(slot).into(), seen.into()]);
+                b.select_into(*s, outside, hidden);
             }
         }
     }
@@ -618,6 +635,20 @@ impl Flash<'_> {
         }
     }
 
+    /// The tile of results, whose lines waves put together in LDS where an instruction leaves a lane no neighbours of a line that could be
+    /// stored `together`. LDS has room for that as far as no fewer workgroups share it.
+    fn stored_tile(&self, together: bool) -> Tile {
+        let plan = &self.plan;
+        let tile = plan.tile(plan.depth);
+        let neighbours = plan.form.op.fragment(Operand::D).and_then(|d| d.position.first().map(|s| s.row == 1));
+        if !together || neighbours == Some(true) {
+            return tile;
+        }
+        let form = Form::Matrix(MatrixForm { in_rows: true, ..plan.form });
+        let k = plan.room(self.cx.target) / ((tile.m + tile.n) * tile.types.bytes());
+        Tile { k, form, ..tile }
+    }
+
     /// The step's expression and the store.
     fn store(self, mut w: Writer, results: Vec<Part>, per: u32, shared: Option<Counted>) -> Res<Vec<Kernel>> {
         let (plan, e) = (self.plan, self.plan.e);
@@ -628,11 +659,12 @@ impl Flash<'_> {
         let sums = Sums { parts, per, dwords: 1 };
         let walk = Walk { m_dim: r - 2, rows: e.queries, n_dims: r - 1..r, swapped: false, positions: None };
         let none = w.b.scalar(0);
-        let tile = plan.tile(plan.depth);
+        let tile = self.stored_tile(gemm::stores_together(self.cx, &walk));
+        regroup::free(&mut w.b, &tile);
         gemm::store(&mut w, self.cx, (&tile, &sums), &walk, (self.first, none), None, |w, view, size| {
             self.outer(w, view, size)
         })?;
-        let mut grid = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, plan.parts];
+        let mut grid = [plan.blocks(), e.batches as u32, plan.parts];
         let mut sharing = [1, 1, plan.parts];
         let flops = 2 * (e.batches * e.queries * e.keys * (e.depth + e.width)) as u64;
         let Some(Counted { done, bytes: [workspace, counters], .. }) = shared else {
@@ -652,11 +684,9 @@ impl Flash<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::matrix::MatrixForm;
     use crate::mir::matrix_instruction;
     use barewave_emu::observe::LaneAccess;
     use barewave_isa::Target;
-    use barewave_isa::matrix::Operand;
     use barewave_timing::{Chip, lds};
 
     /// Reads of keys take no longer than those of memory that lies side by side.

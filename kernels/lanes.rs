@@ -125,14 +125,21 @@ impl Across {
             false => Across::Swizzle,
         }
     }
+    /// What that lane has of each dword.
+    pub fn of_each(self, b: &mut Builder, x: Part) -> Part {
+        let Across::Numbers(lanes) = self else { return each_dword(b, x, |b, x| self.of(b, x)) };
+        let out = b.v(x.len);
+        (0..x.len).for_each(|i| b.copy_into(out.dword(i), x.dword(i)));
+        for i in 0..x.len {
+            let operands = [x.dword(i).into(), lanes[0].into(), lanes[1].into()];
+            b.emit(op::V_PERMLANEX16_B32, &[out.dword(i).into()], &operands);
+        }
+        out
+    }
     /// What that lane has.
     pub fn of(self, b: &mut Builder, x: Part) -> Part {
         match self {
-            Across::Numbers(lanes) => {
-                let out = b.to_vector(x);
-                b.emit(op::V_PERMLANEX16_B32, &[out.into()], &[x.into(), lanes[0].into(), lanes[1].into()]);
-                out
-            }
+            Across::Numbers(_) => self.of_each(b, x),
             Across::Swizzle => {
                 let out = b.v(1);
                 let mods = Mods::new().with(ModName::Offset, 16 << 10 | 0x1f);

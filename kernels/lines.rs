@@ -3,7 +3,8 @@
 //! A *line* is the set of elements that are combined into one result. A team of workitems, a power of two, takes a line: in
 //! turns of *chunks*, neighbours that one load takes together, so that what the team loads at once lies together. Where
 //! a line fits in the team's registers it is loaded once, all of it in flight at the same time, and stays there; longer
-//! lines are walked in rounds of several chunks. Where lines are short, few workitems take one, and a team several of them, so that
+//! lines are walked in rounds of several chunks, or all but what the registers of the largest workgroup hold of their beginning, where second-level caches
+//! would hold memory up ([`Shape::front`]). Where lines are short, few workitems take one, and a team several of them, so that
 //! waves begin as fast as memory feeds them.
 //!
 //! Lines whose elements lie apart, but beside those of the next lines, are columns: workitems that are neighbours in a wave walk
@@ -201,7 +202,7 @@ impl Shape {
             team /= 2;
         }
         match held(team) > MOST {
-            true if self.needs_largest(target) => LARGEST,
+            true if self.needs_largest(target) || self.front(target) > 0 => LARGEST,
             true => WORKGROUP,
             // A scan ends at rows, or at the wave.
             false if self.in_order && team > lanes::ROW && team < wave => wave,
@@ -222,12 +223,54 @@ impl Shape {
 
     /// Lines are walked again, do not fit the registers of smaller workgroups, and fit those of the largest.
     pub fn needs_largest(&self, target: Target) -> bool {
-        let all = self.length as u32 / self.together;
-        let held = |team: u32| all.div_ceil(team) * self.together * self.dwords;
+        self.is_long() && self.of_member(LARGEST) <= self.most_of_largest(target)
+    }
+
+    /// Chunks of a line's beginning that each workitem of the largest workgroup holds, where the line does not fit, and second-level caches would hold memory
+    /// up if all of it were loaded twice.
+    pub fn front(&self, target: Target) -> u32 {
+        let most = self.most_of_largest(target);
+        if !self.is_long() || self.dwords != 1 || self.of_member(LARGEST) <= most {
+            return 0;
+        }
+        let (machine, bytes) = (Machine::of(target), (self.length * self.size) as f64);
+        // A wave stores parts of one more line of memory where lines begin anywhere.
+        let beside = f64::from(target.info().wave_size * self.together) * self.size as f64;
+        let apart = !(self.length * self.size).is_multiple_of(machine.line as usize);
+        let parts = if apart { 1.0 + f64::from(machine.line) / beside } else { 1.0 };
+        let given = ((2.0 + parts) * bytes + self.others as f64) / machine.l2;
+        if given > CACHE_BUSY * 2.0 * bytes / machine.memory { most / self.together } else { 0 }
+    }
+
+    /// Lines that are walked again, and do not fit the registers of smaller workgroups than the largest.
+    fn is_long(&self) -> bool {
+        self.dense && self.again && !self.in_order && !self.staged && self.of_member(lanes::MOST) > MOST
+    }
+
+    /// Dwords of a line for each of so many workitems.
+    fn of_member(&self, team: u32) -> u32 {
+        (self.length as u32 / self.together).div_ceil(team) * self.together * self.dwords
+    }
+
+    /// Dwords of a line that a workitem of the largest workgroup holds at most.
+    fn most_of_largest(&self, target: Target) -> u32 {
         let wave = target.info().wave_size;
         let registers = target.most_vgprs(wave, LARGEST / (wave * target.info().simds));
-        let most = MOST.min(registers.saturating_sub(BESIDE_LARGEST));
-        self.dense && self.again && !self.in_order && held(lanes::MOST) > MOST && held(LARGEST) <= most
+        MOST.min(registers.saturating_sub(BESIDE_LARGEST))
+    }
+
+    /// The share of a line that is walked behind its beginning, which is held, and in how many rounds; none where lines are not held in part.
+    pub fn behind(&self, target: Target) -> Option<[f64; 2]> {
+        let front = Some(self.front(target)).filter(|front| *front > 0)?;
+        let all = (self.length as u32 / self.together).div_ceil(LARGEST);
+        let [rounds, _] = self.rounds_behind(all - front);
+        Some([f64::from(all - front) / f64::from(all), f64::from(rounds)])
+    }
+
+    /// Rounds in which so many chunks are walked behind those that are held, and chunks of each: as many.
+    fn rounds_behind(&self, chunks: u32) -> [u32; 2] {
+        let rounds = chunks.div_ceil(IN_FLIGHT.max(ROUND[1] / self.together));
+        [rounds, chunks.div_ceil(rounds)]
     }
 
     /// Chunks that each workitem of a team in a workgroup of so many takes in a round.
@@ -263,6 +306,8 @@ pub(super) struct Lines {
     /// Chunks of a workitem in a round, and rounds.
     pub chunks: u32,
     rounds: u32,
+    /// Chunks of a workitem before these that are held, where not all are.
+    front: u32,
     /// Which line: a scalar where the workgroup has one, else a vector.
     pub line: Part,
     /// Number in the team; none where it has one member.
@@ -335,7 +380,14 @@ impl Lines {
         if let Some(beside) = columns {
             workgroup = beside * team;
         }
-        let chunks = shape.chunks(team, workgroup, cx.target);
+        let front = if shape.dense { shape.front(cx.target) } else { 0 };
+        let [rounds, chunks] = match front {
+            0 => {
+                let chunks = shape.chunks(team, workgroup, cx.target);
+                [own.div_ceil(chunks), chunks]
+            }
+            held => shape.rounds_behind(own - held),
+        };
         let mut w = cx.kernel(workgroup);
         let per_group = workgroup / team;
         let item = w.b.workitem_id();
@@ -354,11 +406,10 @@ impl Lines {
                 None => w.b.shr(item, team.trailing_zeros()),
             });
         }
-        let rounds = own.div_ceil(chunks);
         let line = w.b.workgroup_id(0);
         let (inside, end, turns) = (None, None, 1);
         let mut lines =
-            Lines { shape, team, workgroup, chunks, rounds, line, member, inside, end, turns, columns, of_group };
+            Lines { shape, team, workgroup, chunks, rounds, front, line, member, inside, end, turns, columns, of_group };
         lines.turn(&mut w, 0);
         (w, lines)
     }
@@ -368,9 +419,9 @@ impl Lines {
         let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
         let shape = Shape { together: 1, size: 4, dwords: 1, ..Shape::default() };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
-        let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
+        let (chunks, rounds, front, turns, member, inside) = (1, 1, 0, 1, Some(item), None);
         let (columns, of_group, end) = (None, None, None);
-        Lines { shape, team, workgroup, chunks, rounds, line, member, inside, end, turns, columns, of_group }
+        Lines { shape, team, workgroup, chunks, rounds, front, line, member, inside, end, turns, columns, of_group }
     }
 
     /// Workgroups to launch.
@@ -392,7 +443,7 @@ impl Lines {
                 && self.shape.count / per_group(turns) >= ENOUGH * target.cus() as usize
                 && self.shape.has_room(per_group(turns), target)
         };
-        let short = self.rounds == 1 && self.columns.is_none() && self.team <= target.info().wave_size;
+        let short = self.is_held() && self.columns.is_none() && self.team <= target.info().wave_size;
         while short && !fed(self.turns) && fits(2 * self.turns) {
             self.turns *= 2;
         }
@@ -426,7 +477,7 @@ impl Lines {
         let machine = Machine::of(target);
         let busy = |turns: u32| (own + same / f64::from(turns)) / machine.l2 > CACHE_BUSY * own / machine.memory;
         let elements = self.chunks * self.shape.together * self.shape.dwords;
-        let fits = self.rounds == 1 && self.team == self.workgroup && elements * (1 + accesses) <= KEPT;
+        let fits = self.is_held() && self.team == self.workgroup && elements * (1 + accesses) <= KEPT;
         let enough = |turns: &u32| self.shape.count as u32 / turns >= ROUNDS * target.cus();
         if same == 0.0 || !fits || !busy(1) {
             return 1;
@@ -494,13 +545,19 @@ impl Lines {
 
     /// A line fits in registers: it is walked once.
     pub fn is_held(&self) -> bool {
-        self.rounds == 1
+        self.rounds == 1 && self.front == 0
+    }
+
+    /// The beginning of a line is held, and what is behind it is walked again.
+    pub fn is_held_in_part(&self) -> bool {
+        self.front > 0
     }
 
     /// Registers that a workitem has beside what it holds of a line.
     pub fn room(&self, target: Target) -> u32 {
         let (wave, simds) = (target.info().wave_size, target.info().simds);
-        let held = self.chunks * self.shape.together * self.shape.dwords + BESIDE;
+        let chunks = if self.front > 0 { self.front } else { self.chunks };
+        let held = chunks * self.shape.together * self.shape.dwords + BESIDE;
         target.most_vgprs(wave, self.workgroup.div_ceil(wave * simds)).saturating_sub(held)
     }
 
@@ -569,26 +626,49 @@ impl Lines {
         w: &mut Writer,
         name: &str,
         together: usize,
+        body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
+    ) -> Res<()> {
+        self.over(w, name, together, [self.front, self.chunks, self.rounds], body)
+    }
+
+    /// The same for what is held of the line, all of it or its beginning.
+    pub fn held(
+        &self,
+        w: &mut Writer,
+        together: usize,
+        body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
+    ) -> Res<()> {
+        let chunks = if self.front > 0 { self.front } else { self.chunks };
+        self.over(w, "", together, [0, chunks, 1], body)
+    }
+
+    /// The same for rounds of chunks behind so many others.
+    fn over(
+        &self,
+        w: &mut Writer,
+        name: &str,
+        together: usize,
+        [start, chunks, rounds]: [u32; 3],
         mut body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
     ) -> Res<()> {
         let own = self.first(w);
         let step = self.steps()[1];
-        let round = self.chunks * self.team * self.shape.together;
-        let numbers: Vec<u32> = (0..self.chunks).collect();
+        let round = chunks * self.team * self.shape.together;
+        let numbers: Vec<u32> = (start..start + chunks).collect();
         let mut all = |w: &mut Writer, first: Part, before: u32| {
             numbers.chunks(together.max(1)).try_for_each(|some| {
                 let chunks: Vec<Chunk> = some.iter().map(|c| self.chunk(w, first, *c, before + c * step)).collect();
                 body(w, &chunks)
             })
         };
-        if self.rounds == 1 {
+        if rounds == 1 {
             return all(w, own, 0);
         }
         let node = w.b.begin_loop(name);
         let start = w.b.mul(node.counter(), round);
         let first = w.b.add(start, own);
-        all(w, first, (self.rounds - 1) * round)?;
-        w.b.end_loop(node, self.rounds, 1, Pipeline::Off, false);
+        all(w, first, (rounds - 1) * round)?;
+        w.b.end_loop(node, rounds, 1, Pipeline::Off, false);
         Ok(())
     }
 

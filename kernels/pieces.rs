@@ -211,7 +211,7 @@ impl Pieces {
             left.push([both.dword(0), both.dword(1)]);
         }
         let joined = join(&mut w, &walk, &left)?;
-        walk.write(&mut w, |w, x| result(w, x, joined))?;
+        walk.write(&mut w, |w, x, _| result(w, x, joined))?;
         let grid = walk.end(&mut w, 2)?;
         Ok(vec![finding, Kernel { workspace: self.bytes(), ..w.finish(grid, flops) }])
     }
@@ -412,12 +412,14 @@ fn clocks_of_dense(cx: &Cx, outer: usize, [count, length]: [usize; 2], found: Fo
     let computed = (found.instructions() + cx.step.expr.cost() as f64) / LANES;
     let answer = machine.answer(moved[0] + moved[1]);
     let cus = cx.target.cus() as usize;
-    let is_held = softmax::shape(cx, outer).ok()?.needs_largest(cx.target);
-    let (passes, walked) = if is_held {
-        // A workgroup that holds a line has a compute unit for itself: it loads all, computes and stores.
-        let bytes = (moved[0] + moved[1]) / count as f64;
-        let each = 2.0 * (answer + ROUND) + machine.ends + bytes / machine.l1 + computed * length as f64;
-        (1.0, each * count.div_ceil(cus) as f64)
+    let shape = softmax::shape(cx, outer).ok()?;
+    let behind = shape.behind(cx.target);
+    let (passes, walked) = if let Some([share, rounds]) = behind.or(shape.needs_largest(cx.target).then_some([0.0, 0.0])) {
+        // A workgroup that holds a line has a compute unit for itself: it loads all, computes and stores; what is behind that twice.
+        let bytes = ((1.0 + share) * moved[0] + moved[1]) / count as f64;
+        let waits = 2.0 * (1.0 + rounds) * (answer + ROUND);
+        let each = waits + machine.ends + bytes / machine.l1 + computed * (1.0 + share) * length as f64;
+        (1.0 + share, each * count.div_ceil(cus) as f64)
     } else {
         // One that walks waits for each pass's loads of a round.
         let round = (IN_FLIGHT / t.size()) as f64;

@@ -136,7 +136,9 @@ impl<'a> Rows<'a> {
     fn turn(&self, w: &mut Writer, of: &Sums, turned: &Turned) {
         let (side, own_n) = (self.form.side(), self.tile.n / self.form.waves.1);
         let one = self.form.result_of_one();
-        let together = if self.form.swapped { TOGETHER } else { 1 };
+        // Registers that follow each other may have columns that do.
+        let beside = (0..TOGETHER.trailing_zeros()).all(|bit| one.element(0, 1 << bit) == (0, 1 << bit));
+        let together = if beside { TOGETHER } else { 1 };
         let data = w.b.target().op(op::DS_WRITE_B128).and_then(|i| i.srcs.get(1));
         let as_they_are = data.is_some_and(|slot| slot.class.contains(Class::AGPR));
         let reads = side / self.at_once();

@@ -1,5 +1,5 @@
 //! Softmax and normalisations: lines that fit in their team's registers are read once, long ones in [`pieces`](super::pieces), others
-//! once a pass.
+//! once a pass, but for their beginning where registers hold that.
 //!
 //! The elements of lines may be what an expression makes of several operands, and a result, too ([`ComputedLines`]). Lines that are held
 //! are made once. Of others the first pass stores them, if somebody is to, and later ones read that.
@@ -243,7 +243,7 @@ impl<'a> Walk<'a> {
                     self.lines.turn(w, turn);
                     self.take_staged(turn);
                     self.prepare(w);
-                    self.hold(w, "lines", fill)?;
+                    self.hold(w, fill)?;
                 }
             }
             let Lines { line, inside, .. } = self.lines;
@@ -339,10 +339,10 @@ impl<'a> Walk<'a> {
         Ok(list)
     }
 
-    /// Loads the line that is held.
-    fn hold(&mut self, w: &mut Writer, name: &str, fill: f64) -> Res<()> {
+    /// Loads the line that is held, or its beginning.
+    fn hold(&mut self, w: &mut Writer, fill: f64) -> Res<()> {
         let mut held = Vec::new();
-        self.lines.some(w, name, self.made_together(), |w, chunks| {
+        self.lines.held(w, self.made_together(), |w, chunks| {
             let numbered = chunks.iter().zip(held.len()..);
             let loaded = pointwise::ahead(w, numbered, |w, (c, n)| self.loaded(w, c, n))?;
             for (c, loaded) in chunks.iter().zip(&loaded) {
@@ -357,15 +357,27 @@ impl<'a> Walk<'a> {
     }
 
     /// A pass: calls `body` with each chunk, and each of its elements and its place in the chunk; what it gives is what the
-    /// next pass sees where the line is held. Before the first pass elements behind the line's end come as `fill`.
+    /// next pass sees of what is held. Before the first pass elements behind the line's end come as `fill`.
     pub fn pass(
         &mut self,
         w: &mut Writer,
         name: &str,
         fill: f64,
+        body: impl FnMut(&mut Writer, &Chunk, usize, Part) -> Part,
+    ) -> Res<()> {
+        self.pass_of(w, name, fill, true, body)
+    }
+
+    /// The same over all of the line, or over what is held alone.
+    fn pass_of(
+        &mut self,
+        w: &mut Writer,
+        name: &str,
+        fill: f64,
+        all: bool,
         mut body: impl FnMut(&mut Writer, &Chunk, usize, Part) -> Part,
     ) -> Res<()> {
-        if !self.lines.is_held() {
+        if all && !self.lines.is_held() {
             self.lines.each(w, name, |w, c| {
                 let loaded = self.loaded(w, c, 0)?;
                 let list = self.filled(w, c, &loaded, fill)?;
@@ -375,21 +387,20 @@ impl<'a> Walk<'a> {
                 });
                 Ok(())
             })?;
-            self.stored = self.elements.kept.is_some();
-            return Ok(());
         }
-        if self.held.is_empty() {
-            self.hold(w, name, fill)?;
+        if self.held.is_empty() && (self.lines.is_held() || self.lines.is_held_in_part()) {
+            self.hold(w, fill)?;
         }
         for (c, list) in &mut self.held {
             for (e, x) in list.iter_mut().enumerate() {
                 *x = body(w, c, e, *x);
             }
         }
+        self.stored = self.elements.kept.is_some();
         Ok(())
     }
 
-    /// A first pass over lines that are not held: calls `body` with the elements of each round of a workitem, those behind the line's end as `fill`.
+    /// A first pass over what is not held: calls `body` with the elements of each round of a workitem, those behind the line's end as `fill`.
     fn rounds(&mut self, w: &mut Writer, name: &str, fill: f64, mut body: impl FnMut(&mut Writer, &[Part])) -> Res<()> {
         self.lines.some(w, name, self.lines.chunks as usize, |w, chunks| {
             let loaded = chunks.iter().map(|c| self.loaded(w, c, 0)).collect::<Res<Vec<_>>>()?;
@@ -401,12 +412,10 @@ impl<'a> Walk<'a> {
             }
             body(w, &all);
             Ok(())
-        })?;
-        self.stored = self.elements.kept.is_some();
-        Ok(())
+        })
     }
 
-    /// Maximum and sum of exponentials of a line that is not held, in one pass: what a workitem has summed is scaled down where a round has a larger element.
+    /// Maximum and sum of exponentials of what is not held, in one pass: what a workitem has summed is scaled down where a round has a larger element.
     fn exponentials(&mut self, w: &mut Writer, least: f64) -> Res<[Part; 2]> {
         let (cx, float) = (self.cx, self.float);
         let [largest, sum] = [least, 0.0].map(|start| float.held(&mut w.b, start));
@@ -423,14 +432,10 @@ impl<'a> Walk<'a> {
             let total = list.into_iter().reduce(|x, y| float.op(&mut w.b, Gen::Add, x, y));
             w.b.copy_into(sum, total.unwrap_or(sum));
         })?;
-        let max = self.combine(w, vec![largest], Gen::Max)?;
-        let less = float.op(&mut w.b, Gen::Sub, largest, max);
-        let scale = float.exp(&mut w.b, less);
-        let own = float.op(&mut w.b, Gen::Mul, sum, scale);
-        Ok([max, self.combine(w, vec![own], Gen::Add)?])
+        Ok([largest, sum])
     }
 
-    /// Mean of a line that is not held, and the sum of squares around it, in one pass: each workitem's, around its first element, put together as those of pieces are.
+    /// Mean of a line that is not all held, and the sum of squares around it, in one pass: each workitem's, around its first element, put together as those of pieces are.
     fn moments(&mut self, w: &mut Writer) -> Res<[Part; 2]> {
         let float = self.float;
         let chunk = Chunk { first: self.lines.first(w), ahead: 0, inside: None };
@@ -503,13 +508,12 @@ impl<'a> Walk<'a> {
         (MADE_AHEAD.min(self.lines.room(self.cx.target) as usize) / dwords.max(1)).max(1)
     }
 
-    /// Chunks whose other operands are loaded together, and themselves where they are not held. What is stored may be what is loaded: loads do not
+    /// Chunks whose other operands are loaded together, and themselves where they are not `held`. What is stored may be what is loaded: loads do not
     /// pass stores by themselves.
-    fn chunks_together(&self) -> usize {
+    fn chunks_together(&self, held: bool) -> usize {
         let (cx, together) = (self.cx, self.lines.together() as usize);
         let others = epilogue::operands(cx).into_iter().map(Arg::Input);
         let others: Vec<Arg> = others.filter(|a| self.same.iter().all(|s| s.0 != *a)).collect();
-        let held = self.lines.is_held();
         let elements = others.len() * together;
         let read = if held { Vec::new() } else { self.sources() };
         let dwords = self.dwords(others.into_iter().chain(read));
@@ -518,16 +522,16 @@ impl<'a> Walk<'a> {
         (AHEAD / dwords.max(1)).min(room).max(1)
     }
 
-    /// Writes `f(element)` through the step's expression, of elements as the last pass left them where the line is held, else
+    /// Writes `f(element, held)` through the step's expression, of elements as the last pass left them where they are held, else
     /// as they are in memory.
-    pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
+    pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part, bool) -> Part) -> Res<()> {
         let cx = self.cx;
         let crossed = &self.crossed.as_ref().map(|crossed| crossed.placed(w));
-        let mut one = |w: &mut Writer, first: &Chunk, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
+        let mut one = |w: &mut Writer, [first, c]: [&Chunk; 2], operands: &[Vec<Value>], list: &[Part], held| -> Res<()> {
             let t = self.elements.dtype;
             let mut results = Vec::new();
             for (e, x) in list.iter().enumerate() {
-                let y = f(w, *x);
+                let y = f(w, *x, held);
                 let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
                 results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, y)))?);
             }
@@ -547,22 +551,22 @@ impl<'a> Walk<'a> {
             Some(crossed) => crossed.store(w, cx, &self.lines, first, more),
             None => Ok(()),
         };
+        let numbered: Vec<_> = self.held.iter().enumerate().collect();
+        let (all, mut done) = (numbered.len(), 0);
+        for some in numbered.chunks(stored(all)) {
+            let first = &some[0].1.0;
+            some.chunks(self.chunks_together(true)).try_for_each(|chunks| {
+                let operands = pointwise::ahead(w, chunks.iter(), |w, (n, (c, _))| self.beside(w, c, *n))?;
+                let mut chunks = chunks.iter().zip(&operands);
+                chunks.try_for_each(|((_, (c, list)), operands)| one(w, [first, c], operands, list, true))
+            })?;
+            done += some.len();
+            end(w, first, done < all)?;
+        }
         if self.lines.is_held() {
-            let numbered: Vec<_> = self.held.iter().enumerate().collect();
-            let (all, mut done) = (numbered.len(), 0);
-            for some in numbered.chunks(stored(all)) {
-                let first = &some[0].1.0;
-                some.chunks(self.chunks_together()).try_for_each(|chunks| {
-                    let operands = pointwise::ahead(w, chunks.iter(), |w, (n, (c, _))| self.beside(w, c, *n))?;
-                    let mut chunks = chunks.iter().zip(&operands);
-                    chunks.try_for_each(|((_, (c, list)), operands)| one(w, first, c, operands, list))
-                })?;
-                done += some.len();
-                end(w, first, done < all)?;
-            }
             return Ok(());
         }
-        let together = self.chunks_together();
+        let together = self.chunks_together(false);
         self.lines.some(w, "write", stored(together), |w, some| {
             for chunks in some.chunks(together) {
                 let mut loaded = Vec::new();
@@ -571,7 +575,7 @@ impl<'a> Walk<'a> {
                     loaded.push((self.made(w, &of_line)?, self.beside(w, c, 0)?));
                 }
                 let mut chunks = chunks.iter().zip(&loaded);
-                chunks.try_for_each(|(c, (list, operands))| one(w, &some[0], c, operands, list))?;
+                chunks.try_for_each(|(c, (list, operands))| one(w, [&some[0], c], operands, list, false))?;
             }
             end(w, &some[0], true)
         })
@@ -670,35 +674,46 @@ fn softmax_in_walk(cx: &Cx, &Softmax { log, masked }: &Softmax) -> Res<Vec<Kerne
     let out = &cx.step.output.view;
     let (mut w, mut walk) = Walk::begin(cx, out.rank() - 1)?;
     walk.each_line(&mut w, f64::NEG_INFINITY, |w, walk| {
-        let (float, held) = (walk.float, walk.lines.is_held());
+        let float = walk.float;
         let (least, most_negative) = match float.0 {
             Type::F64 => (f64::MIN_POSITIVE, f64::MIN),
             _ => (f32::MIN_POSITIVE.into(), f32::MIN.into()),
         };
         let found = |w: &mut Writer, walk: &mut Walk<'_>| -> Res<[Part; 2]> {
-            if !held && float.0 == Type::F32 {
-                return walk.exponentials(w, most_negative);
-            }
-            let largest = walk.partial(w, f64::NEG_INFINITY);
-            walk.pass(w, "max", f64::NEG_INFINITY, |w, _, e, x| {
+            let behind = match !walk.lines.is_held() && float.0 == Type::F32 {
+                true => Some(walk.exponentials(w, most_negative)?),
+                false => None,
+            };
+            let whole = behind.is_none();
+            let partial = |w: &mut Writer, walk: &Walk<'_>, start: f64| match whole || walk.lines.is_held_in_part() {
+                true => walk.partial(w, start),
+                false => Vec::new(),
+            };
+            let mut largest = partial(w, walk, f64::NEG_INFINITY);
+            walk.pass_of(w, "max", f64::NEG_INFINITY, whole, |w, _, e, x| {
                 float.update(&mut w.b, Gen::Max, largest[e], x);
                 x
             })?;
+            largest.extend(behind.map(|[largest, _]| largest));
             let mut max = walk.combine(w, largest, Gen::Max)?;
-            if masked {
+            if masked && whole {
                 // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
                 let low = float.constant(&mut w.b, most_negative);
                 max = float.op(&mut w.b, Gen::Max, low, max);
             }
-            let sums = walk.partial(w, 0.0);
-            walk.pass(w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
+            let mut sums = partial(w, walk, 0.0);
+            walk.pass_of(w, "sum", f64::NEG_INFINITY, whole, |w, _, e, x| {
                 let d = float.op(&mut w.b, Gen::Sub, x, max);
                 let y = exponential(cx, float, w, d);
                 float.update(&mut w.b, Gen::Add, sums[e], y);
                 if log { d } else { y }
             })?;
-            let sum = walk.combine(w, sums, Gen::Add)?;
-            Ok([max, sum])
+            if let Some([largest, sum]) = behind {
+                let less = float.op(&mut w.b, Gen::Sub, largest, max);
+                let scale = float.exp(&mut w.b, less);
+                sums.push(float.op(&mut w.b, Gen::Mul, sum, scale));
+            }
+            Ok([max, walk.combine(w, sums, Gen::Add)?])
         };
         let [max, mut sum] = found(w, walk)?;
         if masked {
@@ -714,7 +729,7 @@ fn softmax_in_walk(cx: &Cx, &Softmax { log, masked }: &Softmax) -> Res<Vec<Kerne
             let one = float.constant(&mut w.b, 1.0);
             float.div(&mut w.b, one, sum)
         };
-        walk.write(w, |w, x| {
+        walk.write(w, |w, x, held| {
             // What is held is what the last pass gave.
             let d = if held { x } else { float.op(&mut w.b, Gen::Sub, x, max) };
             if log {
@@ -788,7 +803,7 @@ fn normalize_in_walk(cx: &Cx, &Normalize { axes, epsilon, center, magnitudes }: 
             true => float.reciprocal_or_zero(&mut w.b, squares),
             false => float.inverse_deviation(&mut w.b, squares, scale, epsilon),
         };
-        walk.write(w, |w, x| {
+        walk.write(w, |w, x, _| {
             let d = if held { x } else { centred(w, x) };
             float.op(&mut w.b, Gen::Mul, d, factor)
         })

@@ -37,7 +37,7 @@ impl Flash<'_> {
     /// Leaves the workgroup's part; only the last one of those who share the keys goes on.
     pub(super) fn share(&self, w: &mut Writer, number: Part, results: &[Part], (max, sum): (Part, Part)) -> Counted {
         let (plan, e) = (&self.plan, &self.plan.e);
-        let tiles = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, 1];
+        let tiles = [plan.blocks(), e.batches as u32, 1];
         let threads = plan.form.waves.0 * plan.lanes();
         let shared = Shared { threads, dwords: plan.left(), count: plan.parts, tiles };
         let zero = w.b.scalar(0);
@@ -62,7 +62,7 @@ impl Flash<'_> {
     ) -> Counted {
         let (plan, e) = (&self.plan, &self.plan.e);
         let threads = plan.form.waves.0 * plan.lanes();
-        let blocks = (e.queries as u32).div_ceil(plan.queries) * e.batches as u32;
+        let blocks = plan.blocks() * e.batches as u32;
         let groups = plan.shares.map_or(1, |s| s.groups);
         let number = w.b.workgroup_id(0);
         let all = self.all_of(w, (results, max, sum));

@@ -345,7 +345,7 @@ impl Plan {
             (matrix + vector, 0.0)
         };
         let (once, own) = (fitted.uneven * (matrix + vector), matrix + fitted.alone * vector);
-        let results = self.e.batches * self.e.queries.div_ceil(self.queries as usize);
+        let results = self.e.batches * self.blocks() as usize;
         let groups = results as f64 * f64::from(self.parts);
         let cus = f64::from(target.cus());
         let of = |resident: f64| {
@@ -436,9 +436,7 @@ impl Plan {
 
     /// Bytes of all parts.
     fn bytes_left(&self) -> usize {
-        let items = self.e.batches
-            * self.e.queries.div_ceil(self.queries as usize)
-            * (self.form.waves.0 * self.lanes()) as usize;
+        let items = self.e.batches * self.blocks() as usize * (self.form.waves.0 * self.lanes()) as usize;
         items * self.left() as usize * 4 * self.parts as usize
     }
 
@@ -504,6 +502,12 @@ impl Plan {
         self.tiles_in_lds().into_iter().sum()
     }
 
+    /// Bytes of LDS that a workgroup may have where as many as otherwise fit share it.
+    pub fn room(&self, target: Target) -> u32 {
+        let at_once = Machine::of(target).fit(self.form.waves.0, self.vgprs() - SPARE, self.lds());
+        (target.info().lds_bytes / at_once.max(1.0) as u32).max(self.lds())
+    }
+
     /// Bytes of the tiles of K and V.
     fn tiles_in_lds(&self) -> [u32; 2] {
         let (k, v) = (self.tile(self.depth), self.tile(self.keys));
@@ -537,6 +541,10 @@ impl Plan {
     }
     pub fn steps(&self) -> u32 {
         (self.e.depth as u32).div_ceil(self.step())
+    }
+    /// Blocks of queries of a batch.
+    pub fn blocks(&self) -> u32 {
+        (self.e.queries as u32).div_ceil(self.queries)
     }
     /// Tiles of results of a wave.
     pub fn tiles(&self) -> u32 {

@@ -26,7 +26,7 @@ use super::super::loader::Loader;
 use super::super::tile::Layout;
 use super::{COARSE, Flash, LOWEST, Operands, SLACK};
 use crate::mir::{Builder, Code, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, dot_instruction};
-use barewave_isa::op;
+use barewave_isa::{Target, op};
 use std::ops::Range;
 
 /// Registers that reads from LDS have in turn, about, and reads on their way at most.
@@ -121,6 +121,8 @@ pub(super) struct Rounds<'a, 'g> {
     /// What a difference of scores is multiplied with to be one of powers of two: changes with the maximum, see [`COARSE`].
     factor: Part,
     ones: Part,
+    /// Tiles that end at this key or before it have nothing to hide; none where nothing ever is.
+    seen: Option<Part>,
     across: Vec<Across>,
     /// Lanes whose keys of a cell come second.
     upper: Option<Part>,
@@ -151,7 +153,9 @@ impl<'a, 'g> Rounds<'a, 'g> {
         for p in &results {
             (0..p.len).for_each(|i| b.copy_into(p.dword(i), 0u32));
         }
-        let (max, sum) = (float.held(b, f64::NEG_INFINITY), float.held(b, 0.0));
+        let (max, sum) = (float.held(b, f64::NEG_INFINITY), b.v(if adds_in_pairs(b.target()) { 2 } else { 1 }));
+        (0..sum.len).for_each(|i| b.copy_into(sum.dword(i), 0u32));
+        let seen = flash.seen_by_all(b);
         let (largest, growth) = (b.v(1), b.v(1));
         let (factor, ones) = (float.held(b, flash.factor), b.scalar(ONES));
         let bits: Vec<u32> = flash.group_bits().collect();
@@ -176,6 +180,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
             growth,
             factor,
             ones,
+            seen,
             across,
             upper,
         }
@@ -215,6 +220,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
             self.read(&mut w.b, of_scores + of_values + piece, read);
             self.product(&mut w.b, &Products::Scores(0), piece, read);
         }
+        self.hide_apart(&mut w.b, 0, first);
         let own = self.look(w, 0, first)?;
         self.meet(&mut w.b, own);
         let early = (self.ring.len() - 1).min(of_scores);
@@ -231,7 +237,10 @@ impl<'a, 'g> Rounds<'a, 'g> {
     }
 
     fn summed(self, w: &mut Writer) -> Summed {
-        let sum = self.over_groups(&mut w.b, self.sum, Gen::Add, 0);
+        let float = self.flash.float;
+        let own = (0..self.sum.len).map(|i| self.sum.dword(i));
+        let own = own.reduce(|x, y| float.add(&mut w.b, x, y)).expect("there is a sum");
+        let sum = self.over_groups(&mut w.b, own, Gen::Add, 0);
         Summed { results: self.results, max: self.max, sum }
     }
 
@@ -278,6 +287,9 @@ impl<'a, 'g> Rounds<'a, 'g> {
                     beside,
                 },
             );
+            if self.hide_apart(&mut w.b, 1 - now, first) {
+                w.b.fix_order();
+            }
             let mut beside = Vec::new();
             if now == 0 {
                 beside.push(Beside { pieces: 0..halfway.div_ceil(2), insts: self.commit(&mut w.b, 0) });
@@ -430,6 +442,24 @@ impl<'a, 'g> Rounds<'a, 'g> {
         }
     }
 
+    /// Scores hidden before they are looked at, of a tile that has such: whether there may be one.
+    fn hide_apart(&self, b: &mut Builder, half: usize, first: Part) -> bool {
+        let Some(seen) = self.seen.filter(|_| self.hides_apart()) else { return false };
+        let (flash, values) = (self.flash, &self.scores[half].values);
+        let go_on = b.label();
+        let last = b.add(first, (half as u32 + 1) * flash.plan.half() - 1);
+        b.branch_lt(last, seen, go_on);
+        flash.hide(b, values, (first, half as u32 * values.len() as u32));
+        b.place(go_on, "look");
+        true
+    }
+
+    /// Scores are what instructions leave, where these leave it.
+    fn hides_apart(&self) -> bool {
+        let Scores { sums, values } = &self.scores[0];
+        self.flash.score.is_none() && sums[0].dword(0) == values[0]
+    }
+
     /// Makes scores of what was multiplied, hides those that are none, and finds the lane's largest and that of another one of
     /// the query. `half` counts parts of a tile, of which there is one where nothing is ahead.
     fn look(&self, w: &mut Writer, half: usize, first: Part) -> Res<[Part; 2]> {
@@ -439,14 +469,15 @@ impl<'a, 'g> Rounds<'a, 'g> {
         let copied = all.zip(values).filter(|(sum, value)| sum != *value);
         copied.for_each(|(sum, value)| w.b.copy_into(*value, sum));
         let slot = half as u32 * values.len() as u32;
-        let mut scores = values.clone();
         if let Some(score) = flash.score {
-            scores = flash.evaluated(w, scores, score, &self.operands, (first, slot))?;
+            let scores = flash.evaluated(w, values.clone(), score, &self.operands, (first, slot))?;
+            let changed = scores.iter().zip(values).filter(|(new, old)| new != old);
+            changed.for_each(|(new, old)| w.b.copy_into(*old, *new));
         }
         let b = &mut w.b;
-        flash.hide(b, &mut scores, (first, slot));
-        let changed = scores.iter().zip(values).filter(|(new, old)| new != old);
-        changed.for_each(|(new, old)| b.copy_into(*old, *new));
+        if !self.hides_apart() {
+            flash.hide(b, values, (first, slot));
+        }
         let mut largest = values.clone();
         while largest.len() > 1 {
             largest = largest.chunks(3).map(|some| maximum(b, some)).collect();
@@ -500,15 +531,21 @@ impl<'a, 'g> Rounds<'a, 'g> {
         let weights: Vec<Part> = cell.iter().map(|s| of(b, s)).collect();
         let t = self.flash.plan.types.compute;
         let packed = packed(b, t, &weights);
+        let sum: Opnd = self.sum.dword(0).into();
         match dot_instruction(b.target(), [t; 2], Type::F32) {
             // What is added is what is multiplied, so that how it was rounded does not matter.
+            Some(_) if t == Type::F16 && self.sum.len > 1 => {
+                for i in 0..packed.len {
+                    let sum = self.sum.dword(i % self.sum.len);
+                    b.emit(op::V_DOT2C_F32_F16, &[sum.into()], &[self.ones.into(), packed.dword(i).into()]);
+                }
+            }
             Some(dot) if t == Type::F16 => {
-                let sum: Opnd = self.sum.into();
                 (0..packed.len).for_each(|i| b.emit(dot.op, &[sum], &[packed.dword(i).into(), self.ones.into(), sum]));
             }
             _ => {
                 let total = weights.into_iter().reduce(|x, y| float.add(b, x, y)).expect("a cell has scores");
-                float.update(b, Gen::Add, self.sum, total);
+                float.update(b, Gen::Add, self.sum.dword(0), total);
             }
         }
         if self.upper.is_some() { self.joined(b, packed) } else { packed }
@@ -518,12 +555,17 @@ impl<'a, 'g> Rounds<'a, 'g> {
     fn joined(&self, b: &mut Builder, own: Part) -> Part {
         let out = b.v(2 * own.len);
         let upper = self.upper.expect("halves of a wave that have different keys");
-        for i in 0..own.len {
-            let other = self.across[0].of(b, own.dword(i));
-            let low = b.select(upper, other, own.dword(i));
-            let high = b.select(upper, own.dword(i), other);
-            b.copy_into(out.dword(i), low);
-            b.copy_into(out.dword(own.len + i), high);
+        // Two at a time stand side by side, so that they can be issued together.
+        let all = own;
+        for first in (0..all.len).step_by(2) {
+            let own = all.slice(first, 2.min(all.len - first));
+            let other = self.across[0].of_each(b, own);
+            for (to, [no, yes]) in [(first, [own, other]), (all.len + first, [other, own])] {
+                for i in 0..other.len {
+                    let [no, yes] = [no, yes].map(|x| x.dword(i).into());
+                    b.emit(op::V_CNDMASK_B32, &[out.dword(to + i).into()], &[no, yes, upper.into()]);
+                }
+            }
         }
         out
     }
@@ -566,6 +608,11 @@ impl List {
 /// Issue slots that an instruction takes: those of exponentials go through in quarters.
 fn cost(inst: &MInst) -> usize {
     if matches!(inst.code, Code::Gen(g) if g.op == Gen::Exp2) { 4 } else { 1 }
+}
+
+/// Sums of products of neighbours are added to two registers in turn, as two such instructions are issued together.
+fn adds_in_pairs(target: Target) -> bool {
+    target.info().wave_size == 32 && target.has(op::V_DOT2C_F32_F16)
 }
 
 /// The largest of up to three numbers.

@@ -53,7 +53,7 @@ impl Work {
     /// None where blocks do not see equally many more keys, one after the other.
     pub fn of(plan: &Plan) -> Option<Work> {
         let (e, keys) = (&plan.e, plan.keys);
-        let blocks = (e.queries as u32).div_ceil(plan.queries);
+        let blocks = plan.blocks();
         let batches = e.batches as u32;
         let Some(past) = e.causal else {
             return Some(Work { first: (e.keys as u32).div_ceil(keys), more: 0, blocks, batches });
@@ -91,7 +91,7 @@ impl Work {
 }
 
 /// Units of a share at least.
-const FEWEST: u32 = 8;
+const FEWEST: u32 = 2;
 
 impl Shares {
     /// Blocks that a share has tiles of beyond the first, about.
@@ -101,7 +101,7 @@ impl Shares {
     }
 
     /// Begins a round over the blocks of the workgroup's share.
-    pub fn open(&self, b: &mut Builder, plan: &Plan) -> Share {
+    pub fn open(&self, b: &mut Builder) -> Share {
         let Work { first, more, blocks, batches } = self.work;
         let all = self.work.units() as u32;
         let min = |b: &mut Builder, x: Part, y: Part| b.generic(Gen::Min.of(Type::U32), &[x.into(), y.into()]);
@@ -143,7 +143,7 @@ impl Shares {
         let tiles = min(b, tiles, left);
         let begins = b.sub(unit, tile);
         let ends = Ends::of(b, begins, whole, self.units);
-        let block = b.mad(batch, (plan.e.queries as u32).div_ceil(plan.queries), block_of_batch);
+        let block = b.mad(batch, blocks, block_of_batch);
         Share { head, unit, end, block, batch, block_of_batch, tile, tiles, ends }
     }
 }

@@ -28,6 +28,7 @@ impl Rounds<'_, '_> {
         w.b.in_lds(V_PART);
         self.loaders[1].commit(&mut w.b, 0);
         w.b.in_lds(Lds::Any);
+        self.hide_apart(&mut w.b, 0, first);
         let own = self.look(w, 0, first)?;
         self.meet(&mut w.b, own);
         self.grow(&mut w.b);

@@ -16,6 +16,9 @@ use crate::tensor::DType;
 const COLUMNS: u32 = 16;
 const PITCH: u32 = COLUMNS * 4 + 16;
 
+/// Waves whose results are read at once.
+const AT_ONCE: u32 = 4;
+
 impl Scalars {
     /// Bytes of LDS for it.
     pub(super) fn meeting(&self) -> u32 {
@@ -63,13 +66,21 @@ impl Keys<'_> {
                 let from = w.b.mul(from, PITCH);
                 let from = w.b.mad(quad, 16u32, from);
                 let from = w.b.to_vector(from);
-                let sums: Vec<Part> =
-                    (0..plan.waves).map(|wave| w.b.lds_read(4, from, base + wave * plan.lanes * PITCH)).collect();
-                let sum = |w: &mut Writer, i: u8| {
-                    let all = sums.iter().map(|p| p.dword(i)).collect::<Vec<_>>();
-                    all.into_iter().reduce(|x, y| float.add(&mut w.b, x, y)).expect("a workgroup has waves")
-                };
-                let four: Vec<Part> = (0..4).map(|i| sum(w, i)).collect();
+                let mut four: Vec<Part> = Vec::new();
+                for start in (0..plan.waves).step_by(AT_ONCE as usize) {
+                    if start > 0 {
+                        // Nothing of these is read before those are added up, for want of registers.
+                        w.b.block("others");
+                    }
+                    let some = start..(start + AT_ONCE).min(plan.waves);
+                    let some = some.map(|wave| w.b.lds_read(4, from, base + wave * plan.lanes * PITCH));
+                    let some: Vec<Part> = some.collect();
+                    let sum = |i: u8| {
+                        let all = four.get(usize::from(i)).copied().into_iter().chain(some.iter().map(|p| p.dword(i)));
+                        all.reduce(|x, y| float.add(&mut w.b, x, y)).expect("a workgroup has waves")
+                    };
+                    four = (0..4).map(sum).collect();
+                }
                 let column = w.b.mul(quad, 4u32);
                 let column = w.b.add(column, first);
                 self.store(w, (query, column), &four)?;
