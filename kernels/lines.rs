@@ -3,8 +3,7 @@
 //! A *line* is the set of elements that are combined into one result. A team of workitems, a power of two, takes a line: in
 //! turns of *chunks*, neighbours that one load takes together, so that what the team loads at once lies together. Where
 //! a line fits in the team's registers it is loaded once, all of it in flight at the same time, and stays there; longer
-//! lines are walked in rounds of several chunks, or all but what the registers of the largest workgroup hold of their beginning, where second-level caches
-//! would hold memory up ([`Shape::front`]). Where lines are short, few workitems take one, and a team several of them, so that
+//! lines are walked in rounds of several chunks, but for their beginning where registers hold that ([`long`](super::long)). Where lines are short, few workitems take one, and a team several of them, so that
 //! waves begin as fast as memory feeds them.
 //!
 //! Lines whose elements lie apart, but beside those of the next lines, are columns: workitems that are neighbours in a wave walk
@@ -37,10 +36,8 @@ pub(super) const LIGHT: u32 = 32;
 pub(super) const MOST: u32 = 64;
 pub(super) const BESIDE: u32 = 16;
 
-/// Workitems of a workgroup that holds a line which smaller ones have to walk, and registers that each of them has beside what it holds: the expression's
-/// operands too.
-const LARGEST: u32 = 1024;
-const BESIDE_LARGEST: u32 = 24;
+/// Workitems of a workgroup that holds a line which smaller ones have to walk.
+pub(super) const LARGEST: u32 = 1024;
 
 /// Dwords that a workitem holds and keeps at most where its team takes several lines, the numbers of lines, and how many workgroups there
 /// are then at least for each compute unit.
@@ -62,17 +59,10 @@ pub(super) const MOST_RESIDENT: usize = 2048;
 /// Dwords of a round that a member takes where elements are combined in their order.
 const RUN: u32 = 32;
 
-/// Lines that a team takes one after the other in straight code at most, and chunks of them.
-const ABREAST: u32 = 8;
-const STRAIGHT: u32 = 16;
-
-/// What waves should move, over what memory moves while one begins.
-const MARGIN: f64 = 1.6;
-
 /// Chunks of a round where the line does not fit, at least, and more of them up to so many dwords: of dense lines, which share lines of memory with
 /// those beside them, and of columns.
-const IN_FLIGHT: u32 = 4;
-const ROUND: [u32; 2] = [8, 16];
+pub(super) const IN_FLIGHT: u32 = 4;
+pub(super) const ROUND: [u32; 2] = [8, 16];
 
 /// Lines of a step: how many, of how many elements, and how they may be loaded.
 #[derive(Clone, Copy, Default)]
@@ -102,6 +92,8 @@ pub(super) struct Shape {
     pub staged: bool,
     /// Images whose lines are walked side by side, where they are.
     pub images: Option<usize>,
+    /// Chunks before a line's first element at most, where accesses begin as lines of memory do.
+    pub before: u32,
 }
 
 impl Shape {
@@ -125,6 +117,7 @@ impl Shape {
             in_order: false,
             staged: false,
             images: None,
+            before: 0,
         })
     }
 }
@@ -177,7 +170,7 @@ impl Shape {
     /// How many workitems share a line whose elements lie together.
     pub fn of_neighbours(&self, target: Target) -> u32 {
         let (wave, cus) = (target.info().wave_size, target.cus() as usize);
-        let all = self.length as u32 / self.together;
+        let all = self.all();
         let held = |team: u32| all.div_ceil(team) * self.together * self.dwords;
         let mut team = all.next_power_of_two().clamp(1, wave);
         if self.staged {
@@ -221,61 +214,9 @@ impl Shape {
         (begun.max(moved).max(((1 + stores) * bytes + self.others) as f64 / machine.l2), moved)
     }
 
-    /// Lines are walked again, do not fit the registers of smaller workgroups, and fit those of the largest.
-    pub fn needs_largest(&self, target: Target) -> bool {
-        self.is_long() && self.of_member(LARGEST) <= self.most_of_largest(target)
-    }
-
-    /// Chunks of a line's beginning that each workitem of the largest workgroup holds, where the line does not fit, and second-level caches would hold memory
-    /// up if all of it were loaded twice.
-    pub fn front(&self, target: Target) -> u32 {
-        let most = self.most_of_largest(target);
-        if !self.is_long() || self.dwords != 1 || self.of_member(LARGEST) <= most {
-            return 0;
-        }
-        let (machine, bytes) = (Machine::of(target), (self.length * self.size) as f64);
-        // A wave stores parts of one more line of memory where lines begin anywhere.
-        let beside = f64::from(target.info().wave_size * self.together) * self.size as f64;
-        let apart = !(self.length * self.size).is_multiple_of(machine.line as usize);
-        let parts = if apart { 1.0 + f64::from(machine.line) / beside } else { 1.0 };
-        let given = ((2.0 + parts) * bytes + self.others as f64) / machine.l2;
-        if given > CACHE_BUSY * 2.0 * bytes / machine.memory { most / self.together } else { 0 }
-    }
-
-    /// Lines that are walked again, and do not fit the registers of smaller workgroups than the largest.
-    fn is_long(&self) -> bool {
-        self.dense && self.again && !self.in_order && !self.staged && self.of_member(lanes::MOST) > MOST
-    }
-
-    /// Dwords of a line for each of so many workitems.
-    fn of_member(&self, team: u32) -> u32 {
-        (self.length as u32 / self.together).div_ceil(team) * self.together * self.dwords
-    }
-
-    /// Dwords of a line that a workitem of the largest workgroup holds at most.
-    fn most_of_largest(&self, target: Target) -> u32 {
-        let wave = target.info().wave_size;
-        let registers = target.most_vgprs(wave, LARGEST / (wave * target.info().simds));
-        MOST.min(registers.saturating_sub(BESIDE_LARGEST))
-    }
-
-    /// The share of a line that is walked behind its beginning, which is held, and in how many rounds; none where lines are not held in part.
-    pub fn behind(&self, target: Target) -> Option<[f64; 2]> {
-        let front = Some(self.front(target)).filter(|front| *front > 0)?;
-        let all = (self.length as u32 / self.together).div_ceil(LARGEST);
-        let [rounds, _] = self.rounds_behind(all - front);
-        Some([f64::from(all - front) / f64::from(all), f64::from(rounds)])
-    }
-
-    /// Rounds in which so many chunks are walked behind those that are held, and chunks of each: as many.
-    fn rounds_behind(&self, chunks: u32) -> [u32; 2] {
-        let rounds = chunks.div_ceil(IN_FLIGHT.max(ROUND[1] / self.together));
-        [rounds, chunks.div_ceil(rounds)]
-    }
-
     /// Chunks that each workitem of a team in a workgroup of so many takes in a round.
     pub(super) fn chunks(&self, team: u32, workitems: u32, target: Target) -> u32 {
-        let own = (self.length as u32 / self.together).div_ceil(team);
+        let own = self.all().div_ceil(team);
         let (wave, simds) = (target.info().wave_size, target.info().simds);
         let most = MOST.min(target.most_vgprs(wave, workitems.div_ceil(wave * simds)) - BESIDE);
         match self.is_run() {
@@ -301,8 +242,8 @@ pub(super) fn together(accesses: &[(DType, &View)]) -> u32 {
 pub(super) struct Lines {
     pub shape: Shape,
     /// Workitems per line.
-    team: u32,
-    workgroup: u32,
+    pub(super) team: u32,
+    pub(super) workgroup: u32,
     /// Chunks of a workitem in a round, and rounds.
     pub chunks: u32,
     rounds: u32,
@@ -316,10 +257,12 @@ pub(super) struct Lines {
     pub inside: Option<Part>,
     /// Elements of the line, where it may be shorter than others.
     pub end: Option<Part>,
+    /// How many elements before the line the walk begins, where that is where a line of memory does.
+    pub(super) shift: Option<Part>,
     /// Lines that a team takes, one after the other.
-    turns: u32,
+    pub(super) turns: u32,
     /// Neighbouring lines that neighbouring workitems walk, where that is how they walk.
-    columns: Option<u32>,
+    pub(super) columns: Option<u32>,
     /// Which of the workgroup's lines, where it has several.
     pub of_group: Option<Part>,
 }
@@ -341,10 +284,15 @@ pub(super) struct Place {
     pub base: Offset,
     /// What is behind it.
     inner: View,
-    size: usize,
+    pub(super) size: usize,
 }
 
 impl Place {
+    /// One element of the access serves for all of a line.
+    pub fn is_one(&self) -> bool {
+        self.inner.strides == [0]
+    }
+
     /// The same of a line that is so many bytes behind.
     pub fn behind(&self, bytes: u32) -> Place {
         let base = Offset { imm: self.base.imm + bytes, ..self.base };
@@ -356,7 +304,7 @@ impl Lines {
     /// Decides how lines are walked and begins the kernel.
     pub fn begin(cx: &Cx, shape: Shape) -> (Writer, Lines) {
         let wave = cx.target.info().wave_size;
-        let (count, all) = (shape.count, shape.length as u32 / shape.together);
+        let (count, all) = (shape.count, shape.all());
         let cus = cx.target.cus() as usize;
         let mut columns = None;
         let team = if shape.dense {
@@ -407,9 +355,23 @@ impl Lines {
             });
         }
         let line = w.b.workgroup_id(0);
-        let (inside, end, turns) = (None, None, 1);
-        let mut lines =
-            Lines { shape, team, workgroup, chunks, rounds, front, line, member, inside, end, turns, columns, of_group };
+        let (inside, end, shift, turns) = (None, None, None, 1);
+        let mut lines = Lines {
+            shape,
+            team,
+            workgroup,
+            chunks,
+            rounds,
+            front,
+            line,
+            member,
+            inside,
+            end,
+            shift,
+            turns,
+            columns,
+            of_group,
+        };
         lines.turn(&mut w, 0);
         (w, lines)
     }
@@ -420,33 +382,28 @@ impl Lines {
         let shape = Shape { together: 1, size: 4, dwords: 1, ..Shape::default() };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
         let (chunks, rounds, front, turns, member, inside) = (1, 1, 0, 1, Some(item), None);
-        let (columns, of_group, end) = (None, None, None);
-        Lines { shape, team, workgroup, chunks, rounds, front, line, member, inside, end, turns, columns, of_group }
+        let (columns, of_group, end, shift) = (None, None, None, None);
+        Lines {
+            shape,
+            team,
+            workgroup,
+            chunks,
+            rounds,
+            front,
+            line,
+            member,
+            inside,
+            end,
+            shift,
+            turns,
+            columns,
+            of_group,
+        }
     }
 
     /// Workgroups to launch.
     pub fn grid(&self) -> [u32; 3] {
         [(self.shape.count as u32).div_ceil(self.workgroup / self.team * self.turns), 1, 1]
-    }
-
-    /// Lets each team take several short lines, of so many bytes each with their results, where waves would otherwise begin more
-    /// slowly than memory feeds them. [`Lines::turn`] goes on to the next. So many other operands are held with each.
-    pub fn abreast(&mut self, target: Target, bytes: usize, beside: u32) {
-        let machine = Machine::of(target);
-        let lines = |turns: u32| (target.info().wave_size / self.team * turns) as usize;
-        let fed = |turns: u32| (lines(turns) * bytes) as f64 >= MARGIN * machine.memory * machine.dispatch;
-        let per_group = |turns: u32| (self.workgroup / self.team * turns) as usize;
-        let fits = |turns: u32| {
-            turns <= ABREAST
-                && turns * self.chunks <= STRAIGHT
-                && turns * self.chunks * self.shape.together * self.shape.dwords * (1 + beside) <= MOST
-                && self.shape.count / per_group(turns) >= ENOUGH * target.cus() as usize
-                && self.shape.has_room(per_group(turns), target)
-        };
-        let short = self.is_held() && self.columns.is_none() && self.team <= target.info().wave_size;
-        while short && !fed(self.turns) && fits(2 * self.turns) {
-            self.turns *= 2;
-        }
     }
 
     /// How many lines a team takes.
@@ -632,12 +589,7 @@ impl Lines {
     }
 
     /// The same for what is held of the line, all of it or its beginning.
-    pub fn held(
-        &self,
-        w: &mut Writer,
-        together: usize,
-        body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
-    ) -> Res<()> {
+    pub fn held(&self, w: &mut Writer, together: usize, body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>) -> Res<()> {
         let chunks = if self.front > 0 { self.front } else { self.chunks };
         self.over(w, "", together, [0, chunks, 1], body)
     }
@@ -681,10 +633,15 @@ impl Lines {
             return Chunk { first, ahead, inside: Some(w.b.op(Gen::CmpGt.of(Type::U32), &[end.into(), at.into()])) };
         }
         let end = most + (self.team - 1) * apart + self.shape.together;
-        let inside = (end > self.shape.length as u32).then(|| {
-            let limit = (self.shape.length as u32).saturating_sub(ahead);
-            let first = if w.b.is_vector(first.into()) { first } else { w.b.to_vector(first) };
-            w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])
+        // The first chunk alone has lanes before the line, whose numbers are below zero.
+        let begins = self.shift.is_some() && ahead == 0;
+        let inside = (begins || end > self.shape.length as u32).then(|| {
+            let (length, first) = (self.shape.length as u32, w.b.to_vector(first));
+            let (limit, t) = match self.shift {
+                Some(_) if !begins => (length.wrapping_sub(ahead), Type::I32),
+                _ => (length.saturating_sub(ahead), Type::U32),
+            };
+            w.b.op(Gen::CmpGt.of(t), &[limit.into(), first.into()])
         });
         Chunk { first, ahead, inside }
     }
@@ -703,12 +660,13 @@ impl Lines {
         (self.columns.is_some() || self.shape.staged) && self.shape.is_run()
     }
 
-    /// Index in the line of the first element that a workitem comes to.
+    /// Index in the line of the first element that a workitem comes to, or what it would be where that lies before the line.
     pub fn first(&self, w: &mut Writer) -> Part {
-        match self.member {
+        let first = match self.member {
             Some(m) => w.b.mul(m, self.steps()[0]),
             None => w.b.scalar(0),
-        }
+        };
+        self.shift.map_or(first, |shift| w.b.sub(first, shift))
     }
 
     /// How many neighbouring lines neighbouring workitems walk, where that is how they walk.

@@ -41,6 +41,7 @@ mod lasts;
 mod lines;
 mod linked;
 mod loader;
+mod long;
 mod math;
 mod matmul;
 mod matrix;

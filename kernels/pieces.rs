@@ -414,18 +414,19 @@ fn clocks_of_dense(cx: &Cx, outer: usize, [count, length]: [usize; 2], found: Fo
     let cus = cx.target.cus() as usize;
     let shape = softmax::shape(cx, outer).ok()?;
     let behind = shape.behind(cx.target);
-    let (passes, walked) = if let Some([share, rounds]) = behind.or(shape.needs_largest(cx.target).then_some([0.0, 0.0])) {
-        // A workgroup that holds a line has a compute unit for itself: it loads all, computes and stores; what is behind that twice.
-        let bytes = ((1.0 + share) * moved[0] + moved[1]) / count as f64;
-        let waits = 2.0 * (1.0 + rounds) * (answer + ROUND);
-        let each = waits + machine.ends + bytes / machine.l1 + computed * (1.0 + share) * length as f64;
-        (1.0 + share, each * count.div_ceil(cus) as f64)
-    } else {
-        // One that walks waits for each pass's loads of a round.
-        let round = (IN_FLIGHT / t.size()) as f64;
-        let each = found.of_dense().max(PASSES * (answer + ROUND) / round + computed);
-        (PASSES, each * (length * count.div_ceil(ABREAST * cus)) as f64)
-    };
+    let (passes, walked) =
+        if let Some([share, rounds]) = behind.or(shape.needs_largest(cx.target).then_some([0.0, 0.0])) {
+            // A workgroup that holds a line has a compute unit for itself: it loads all, computes and stores; what is behind that twice.
+            let bytes = ((1.0 + share) * moved[0] + moved[1]) / count as f64;
+            let waits = 2.0 * (1.0 + rounds) * (answer + ROUND);
+            let each = waits + machine.ends + bytes / machine.l1 + computed * (1.0 + share) * length as f64;
+            (1.0 + share, each * count.div_ceil(cus) as f64)
+        } else {
+            // One that walks waits for each pass's loads of a round.
+            let round = (IN_FLIGHT / t.size()) as f64;
+            let each = found.of_dense().max(PASSES * (answer + ROUND) / round + computed);
+            (PASSES, each * (length * count.div_ceil(ABREAST * cus)) as f64)
+        };
     // What the second-level cache gives beside the passes over the line: other operands, but for those that change along outer dimensions only.
     let walked_too = |i: &usize| cx.step.inputs[*i].view.strides.last() != Some(&0);
     let bytes = |i: usize| cx.dtype(Arg::Input(i)).size() * count * length;

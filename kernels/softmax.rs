@@ -15,10 +15,12 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes, pointwise};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{ComputedLines, LineRule, Normalize, Softmax, StepKind};
+use crate::graph::view::View;
 use crate::mir::{Gen, OpenLoop, Part, Type};
 use crate::tensor::DType;
 
 mod among;
+mod found;
 
 /// Dwords that a workitem loads of a line before it stores what comes of them: of other operands alone where the line is held.
 const AHEAD: usize = 48;
@@ -127,6 +129,15 @@ pub(super) fn shape(cx: &Cx, outer: usize) -> Res<Shape> {
     Shape::of(&accesses, outer, cx.step.output.view.dims[..outer].iter().product(), true)
 }
 
+/// Lines lie in what they are read of as in their result, all in one piece.
+fn is_alike(cx: &Cx) -> bool {
+    let (input, out) = (&cx.step.inputs[0], &cx.step.output);
+    let of_line = |v: &View, t: DType| (v.strides.last() == Some(&1), v.strides.clone(), t.size());
+    let [a, b] = [(&input.view, Arg::Input(0)), (&out.view, Arg::Output)].map(|(v, arg)| of_line(v, cx.dtype(arg)));
+    let is_made = matches!(cx.step.kind, StepKind::ComputedLines(_));
+    a.0 && a == b && !is_made && input.is_plain() && out.is_plain()
+}
+
 impl<'a> Walk<'a> {
     /// Begins the kernel. Every access is prepared outside of loops.
     pub fn begin(cx: &'a Cx<'a>, outer: usize) -> Res<(Writer, Walk<'a>)> {
@@ -145,6 +156,7 @@ impl<'a> Walk<'a> {
         let walked = match among {
             Some(lines) => shape.among(lines),
             None if staged => shape.staged(),
+            None if is_alike(cx) => shape.as_memory(cx.target),
             None => shape,
         };
         let (mut w, mut lines) = Lines::begin(cx, walked);
@@ -222,6 +234,9 @@ impl<'a> Walk<'a> {
         let own = walked(cx).into_iter().filter(|a| self.same.iter().all(|s| s.0 != *a));
         let place = |arg: Arg| (arg, self.lines.place(w, cx.view(arg), cx.dtype(arg).size(), self.outer));
         self.places = own.map(place).collect();
+        if let Some((_, result)) = self.places.iter().find(|p| p.0 == Arg::Output) {
+            self.lines.begin_as_memory(w, result);
+        }
     }
 
     /// Calls `body` for each line that a team takes in straight code; several are all loaded before, with `fill` behind their ends.
@@ -415,80 +430,25 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Maximum and sum of exponentials of what is not held, in one pass: what a workitem has summed is scaled down where a round has a larger element.
-    fn exponentials(&mut self, w: &mut Writer, least: f64) -> Res<[Part; 2]> {
-        let (cx, float) = (self.cx, self.float);
-        let [largest, sum] = [least, 0.0].map(|start| float.held(&mut w.b, start));
-        self.rounds(w, "exponentials", f64::NEG_INFINITY, |w, all| {
-            let max = all.iter().fold(largest, |max, x| float.op(&mut w.b, Gen::Max, max, *x));
-            let less = float.op(&mut w.b, Gen::Sub, largest, max);
-            let scale = float.exp(&mut w.b, less);
-            let mut list = vec![float.op(&mut w.b, Gen::Mul, sum, scale)];
-            for x in all {
-                let less = float.op(&mut w.b, Gen::Sub, *x, max);
-                list.push(exponential(cx, float, w, less));
-            }
-            w.b.copy_into(largest, max);
-            let total = list.into_iter().reduce(|x, y| float.op(&mut w.b, Gen::Add, x, y));
-            w.b.copy_into(sum, total.unwrap_or(sum));
-        })?;
-        Ok([largest, sum])
-    }
-
-    /// Mean of a line that is not all held, and the sum of squares around it, in one pass: each workitem's, around its first element, put together as those of pieces are.
-    fn moments(&mut self, w: &mut Writer) -> Res<[Part; 2]> {
-        let float = self.float;
+    /// The operands of the expression beside the line of which one element serves for all of it; nothing of others.
+    fn of_line(&self, w: &mut Writer) -> Res<Vec<Vec<Value>>> {
         let chunk = Chunk { first: self.lines.first(w), ahead: 0, inside: None };
-        let loaded = self.loaded(w, &chunk, 0)?;
-        let first = self.made(w, &loaded)?[0];
-        let sums = [self.partial(w, 0.0), self.partial(w, 0.0)];
-        self.pass(w, "moments", 0.0, |w, c, e, x| {
-            let mut d = float.op(&mut w.b, Gen::Sub, x, first);
-            if let Some(mask) = c.inside {
-                let zero = float.constant(&mut w.b, 0.0);
-                d = float.select(&mut w.b, mask, d, zero);
+        let mut operands = vec![Vec::new(); self.cx.step.inputs.len()];
+        for arg in epilogue::operands(self.cx) {
+            if self.place(Arg::Input(arg)).is_ok_and(Place::is_one) {
+                operands[arg] = self.load(w, Arg::Input(arg), &chunk, 0)?;
             }
-            float.update(&mut w.b, Gen::Add, sums[0][e], d);
-            float.fma_into(&mut w.b, sums[1][e], d, d);
-            x
-        })?;
-        let merge = lanes::by(Gen::Add, float.0);
-        let mut own = Vec::new();
-        for list in sums {
-            own.extend(lanes::folded(w, list.into_iter().map(|p| vec![p]).collect(), &merge)?);
         }
-        // Some have a chunk more than others.
-        let (together, team) = (self.lines.together(), self.lines.team());
-        let (chunks, rest) =
-            (self.lines.shape.length as u32 / together / team, self.lines.shape.length as u32 / together % team);
-        let mut of = |chunks: u32| [1.0, -1.0].map(|e| float.held(&mut w.b, f64::from(chunks * together).powf(e)));
-        let ([mut count, mut share], more) = (of(chunks), of(chunks + 1));
-        if let Some(member) = self.lines.member.filter(|_| rest > 0) {
-            let has_more = w.b.op(Gen::CmpGt.of(Type::U32), &[rest.into(), member.into()]);
-            [count, share] = [(more[0], count), (more[1], share)].map(|(x, y)| w.b.select(has_more, x, y));
-        }
-        let apart = float.op(&mut w.b, Gen::Mul, own[0], share);
-        let mean = float.op(&mut w.b, Gen::Add, first, apart);
-        let sum = float.op(&mut w.b, Gen::Mul, mean, count);
-        let total = self.combine(w, vec![sum], Gen::Add)?;
-        let scale = float.constant(&mut w.b, 1.0 / self.lines.shape.length as f64);
-        let all = float.op(&mut w.b, Gen::Mul, total, scale);
-        // Σ (x - mean)² = Σ (x - first)² - n (own mean - first)² + n (own mean - mean)²
-        let less = float.op(&mut w.b, Gen::Mul, own[0], apart);
-        let squares = float.op(&mut w.b, Gen::Sub, own[1], less);
-        let apart = float.op(&mut w.b, Gen::Sub, mean, all);
-        let weighted = float.op(&mut w.b, Gen::Mul, apart, count);
-        let none = float.constant(&mut w.b, 0.0);
-        let squares = float.op(&mut w.b, Gen::Max, squares, none);
-        let squares = float.fma(&mut w.b, weighted, apart, squares);
-        Ok([all, self.combine(w, vec![squares], Gen::Add)?])
+        Ok(operands)
     }
 
-    /// The operands of the expression beside the line, of a chunk.
-    fn beside(&self, w: &mut Writer, c: &Chunk, number: usize) -> Res<Vec<Vec<Value>>> {
-        let mut operands = vec![Vec::new(); self.cx.step.inputs.len()];
+    /// All of them of a chunk.
+    fn beside(&self, w: &mut Writer, c: &Chunk, number: usize, of_line: &[Vec<Value>]) -> Res<Vec<Vec<Value>>> {
+        let mut operands = of_line.to_vec();
         for i in epilogue::operands(self.cx) {
-            operands[i] = self.load(w, Arg::Input(i), c, number)?;
+            if operands[i].is_empty() {
+                operands[i] = self.load(w, Arg::Input(i), c, number)?;
+            }
         }
         Ok(operands)
     }
@@ -527,36 +487,38 @@ impl<'a> Walk<'a> {
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part, bool) -> Part) -> Res<()> {
         let cx = self.cx;
         let crossed = &self.crossed.as_ref().map(|crossed| crossed.placed(w));
-        let mut one = |w: &mut Writer, [first, c]: [&Chunk; 2], operands: &[Vec<Value>], list: &[Part], held| -> Res<()> {
-            let t = self.elements.dtype;
-            let mut results = Vec::new();
-            for (e, x) in list.iter().enumerate() {
-                let y = f(w, *x, held);
-                let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
-                results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, y)))?);
-            }
-            match (&self.staged, crossed, &results[..]) {
-                (Some(staged), _, [one]) => staged.store(w, &self.lines, cx.dtype(Arg::Output), c, *one),
-                (_, Some(crossed), [one]) => crossed.leave(w, cx, first, c, *one),
-                _ => {
-                    let (place, buf) = (self.place(Arg::Output)?, w.buffer(cx, Arg::Output)?);
-                    self.lines.store(w, cx.dtype(Arg::Output), buf, place, c, &results);
+        let mut one =
+            |w: &mut Writer, [first, c]: [&Chunk; 2], operands: &[Vec<Value>], list: &[Part], held| -> Res<()> {
+                let t = self.elements.dtype;
+                let mut results = Vec::new();
+                for (e, x) in list.iter().enumerate() {
+                    let y = f(w, *x, held);
+                    let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
+                    results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, y)))?);
                 }
-            }
-            Ok(())
-        };
+                match (&self.staged, crossed, &results[..]) {
+                    (Some(staged), _, [one]) => staged.store(w, &self.lines, cx.dtype(Arg::Output), c, *one),
+                    (_, Some(crossed), [one]) => crossed.leave(w, cx, first, c, *one),
+                    _ => {
+                        let (place, buf) = (self.place(Arg::Output)?, w.buffer(cx, Arg::Output)?);
+                        self.lines.store(w, cx.dtype(Arg::Output), buf, place, c, &results);
+                    }
+                }
+                Ok(())
+            };
         // Chunks that go to memory together, where they do not by themselves.
         let stored = |all: usize| crossed.as_ref().map_or(all, Crossed::chunks).max(1);
         let end = |w: &mut Writer, first: &Chunk, more: bool| match crossed {
             Some(crossed) => crossed.store(w, cx, &self.lines, first, more),
             None => Ok(()),
         };
+        let of_line = self.of_line(w)?;
         let numbered: Vec<_> = self.held.iter().enumerate().collect();
         let (all, mut done) = (numbered.len(), 0);
         for some in numbered.chunks(stored(all)) {
             let first = &some[0].1.0;
             some.chunks(self.chunks_together(true)).try_for_each(|chunks| {
-                let operands = pointwise::ahead(w, chunks.iter(), |w, (n, (c, _))| self.beside(w, c, *n))?;
+                let operands = pointwise::ahead(w, chunks.iter(), |w, (n, (c, _))| self.beside(w, c, *n, &of_line))?;
                 let mut chunks = chunks.iter().zip(&operands);
                 chunks.try_for_each(|((_, (c, list)), operands)| one(w, [first, c], operands, list, true))
             })?;
@@ -571,8 +533,8 @@ impl<'a> Walk<'a> {
             for chunks in some.chunks(together) {
                 let mut loaded = Vec::new();
                 for c in chunks {
-                    let of_line = self.loaded(w, c, 0)?;
-                    loaded.push((self.made(w, &of_line)?, self.beside(w, c, 0)?));
+                    let own = self.loaded(w, c, 0)?;
+                    loaded.push((self.made(w, &own)?, self.beside(w, c, 0, &of_line)?));
                 }
                 let mut chunks = chunks.iter().zip(&loaded);
                 chunks.try_for_each(|(c, (list, operands))| one(w, [&some[0], c], operands, list, false))?;

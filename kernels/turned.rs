@@ -14,11 +14,12 @@
 //!
 //! In LDS an element has a row for its place along the result and a column for that along the operand. Of the
 //! neighbours that a workitem takes at once, element `e` of group `g` has number `e * groups + g`, and rows are an odd
-//! number of words apart, so that neighbouring workitems meet different banks both times.
+//! number of words apart, so that neighbouring workitems meet different banks both times. Bytes are bytes there, of which tiles have more.
 
 use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::Res;
+use super::integer;
 use super::pointwise::{self, WORKGROUP};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer};
@@ -29,8 +30,10 @@ use crate::tensor::DType;
 /// The innermost dimension has at least so many elements; otherwise workitems that are neighbours read few lines anyway.
 const SHORTEST: usize = 8;
 
-/// Elements of a tile, and bytes of LDS that it takes.
+/// Elements of a tile, and of one of bytes where each compute unit has so many of them at least; and bytes of LDS that it takes.
 const ELEMENTS: usize = 4096;
+const BYTES: usize = 16384;
+const ROUNDS: usize = 16;
 const LDS: usize = 36 << 10;
 
 /// Bytes of a line of memory, of which a tile should take whole ones.
@@ -73,6 +76,11 @@ fn turned_along(a: &Access) -> Option<usize> {
     let positive = a.view.strides.iter().all(|s| *s >= 0);
     let dense = (0..d).find(|j| a.view.strides[*j] == 1 && a.view.dims[*j] > 1)?;
     (a.indirect.is_empty() && positive && a.view.strides[d] > 1).then_some(dense)
+}
+
+/// Bytes of an element in LDS, where it has them together.
+fn unit(t: DType) -> u32 {
+    if matches!(t, DType::I8 | DType::U8) { 1 } else { 4 }
 }
 
 /// True where an operand's guard lets all or none of the neighbours through that a workitem takes at once, along these dimensions.
@@ -154,8 +162,12 @@ impl Turned {
         if !stored || !guarded || columns < SHORTEST || out.view.len() < WORKGROUP as usize {
             return None;
         }
-        let words: usize = all.iter().map(|i| size(*i).div_ceil(4)).sum();
-        let most = ELEMENTS.min((LDS / 4 / words.max(1)).next_power_of_two() / 2);
+        let kept = |i: &usize| unit(cx.dtype(Arg::Input(*i))) as usize * size(*i).div_ceil(4);
+        let bytes: usize = all.iter().map(kept).sum();
+        // Few of so large tiles are no whole rounds of the compute units.
+        let many = out.view.len() / BYTES >= ROUNDS * cx.target.cus() as usize;
+        let elements = if bytes == 1 && to == 1 && many { BYTES } else { ELEMENTS };
+        let most = elements.min((LDS / bytes.max(1)).next_power_of_two() / 2);
         let width = in_words(cx.dtype(Arg::Output), out, &line);
         let turned: Vec<_> =
             all.iter().map(|i| (*i, in_words(cx.dtype(Arg::Input(*i)), &cx.step.inputs[*i], &dense))).collect();
@@ -242,8 +254,8 @@ impl Turned {
         }
         let mut planes = Vec::new();
         for &(i, width) in &self.turned {
-            let dwords = u32::from(values::computed(cx.dtype(Arg::Input(i))).dwords());
-            let base = w.b.lds(self.plane() * dwords);
+            let t = cx.dtype(Arg::Input(i));
+            let base = w.b.lds(self.plane(t) * u32::from(values::computed(t).dwords()));
             self.fill(&mut w, cx, i, width, &first, base)?;
             planes.push((i, base));
         }
@@ -311,13 +323,13 @@ impl Turned {
     }
 
     /// Bytes between rows in LDS.
-    fn pitch(&self) -> u32 {
-        (self.across | 1) as u32 * 4
+    fn pitch(&self, t: DType) -> u32 {
+        ((self.across as u32 * unit(t)).div_ceil(4) | 1) * 4
     }
 
-    /// Bytes of a word of each element.
-    fn plane(&self) -> u32 {
-        self.along as u32 * self.pitch()
+    /// Bytes of a word of each element, or of each byte.
+    fn plane(&self, t: DType) -> u32 {
+        self.along as u32 * self.pitch(t)
     }
 
     /// Which lanes, that begin at `at` of the tile and `ahead` behind that, are inside of a dimension.
@@ -370,8 +382,9 @@ impl Turned {
         } else {
             row
         };
-        let to = w.b.mul(number, self.pitch());
-        let column = w.b.shl(column, 2u32);
+        let (unit, pitch) = (unit(t), self.pitch(t));
+        let to = w.b.mul(number, pitch);
+        let column = w.b.mul(column, unit);
         let to = w.b.add(column, to);
         let step = WORKGROUP / groups;
         let chunks = (self.across * self.along) as u32 / WORKGROUP / width as u32;
@@ -389,12 +402,12 @@ impl Turned {
             loaded.push(values::load_some(&mut w.b, t, buf, from, width as u32));
         }
         for (c, elements) in loaded.into_iter().enumerate() {
-            let place = base + c as u32 * step / self.width as u32 * self.pitch();
+            let place = base + c as u32 * step / self.width as u32 * pitch;
             for (e, x) in elements.into_iter().enumerate() {
-                let place = place + e as u32 * groups * 4;
+                let place = place + e as u32 * groups * unit;
                 match x {
                     Value::Pair(p) => (0..2).for_each(|half| {
-                        w.b.lds_write(to, p.dword(half), place + u32::from(half) * self.plane());
+                        w.b.lds_write(to, p.dword(half), place + u32::from(half) * self.plane(t));
                     }),
                     Value::Mask(m) => {
                         let one = w.b.to_vector(1u32);
@@ -403,7 +416,10 @@ impl Turned {
                     }
                     x => {
                         let word = x.reg(&mut w.b);
-                        w.b.lds_write(to, word, place);
+                        match unit {
+                            1 => w.b.lds_write_byte(to, word, place),
+                            _ => w.b.lds_write(to, word, place),
+                        }
                     }
                 }
             }
@@ -457,12 +473,13 @@ impl Turned {
         let (coords, offset) = place_of(w, line);
         let step = WORKGROUP / groups;
         let chunks = (self.across * self.along) as u32 / WORKGROUP / self.width as u32;
-        let row = w.b.mul(group, self.pitch());
         // Where a workitem's first element of each operand is.
         let places: Vec<Part> = self
             .turned
             .iter()
-            .map(|&(_, width)| {
+            .map(|&(i, width)| {
+                let t = cx.dtype(Arg::Input(i));
+                let row = w.b.mul(group, self.pitch(t));
                 let columns = (self.across / width) as u32;
                 let number = if width > 1 {
                     let (part, within) = (w.b.and(line, width as u32 - 1), w.b.shr(line, width.trailing_zeros()));
@@ -470,7 +487,7 @@ impl Turned {
                 } else {
                     line
                 };
-                let number = w.b.shl(number, 2u32);
+                let number = w.b.mul(number, unit(t));
                 w.b.add(number, row)
             })
             .collect();
@@ -488,8 +505,9 @@ impl Turned {
             for i in 0..cx.step.inputs.len() {
                 if let Some(k) = planes.iter().position(|p| p.0 == i) {
                     let width = self.turned[k].1 as u32;
-                    let place = planes[k].1 + c * step / width * 4;
-                    let mut read = self.read(w, cx.dtype(Arg::Input(i)), places[k], place);
+                    let t = cx.dtype(Arg::Input(i));
+                    let place = planes[k].1 + c * step / width * unit(t);
+                    let mut read = self.read(w, cx, t, places[k], place);
                     let access = &cx.step.inputs[i];
                     let inside = pointwise::guard(w, access, &coords);
                     pointwise::fill(w, cx, i, access, inside, &mut read)?;
@@ -507,20 +525,25 @@ impl Turned {
     }
 
     /// Neighbours of the result's innermost dimension, from LDS.
-    fn read(&self, w: &mut Writer, t: DType, at: Part, place: u32) -> Vec<Value> {
-        let rows = (self.along / self.width) as u32 * self.pitch();
+    fn read(&self, w: &mut Writer, cx: &Cx, t: DType, at: Part, place: u32) -> Vec<Value> {
+        let rows = (self.along / self.width) as u32 * self.pitch(t);
         let elements = (0..self.width as u32).map(|e| {
             let place = place + e * rows;
             match kind(t) {
                 values::Kind::Long { .. } | values::Kind::Double => {
                     let p = w.b.v(2);
                     (0..2u8)
-                        .for_each(|half| w.b.lds_read_into(p.dword(half), at, place + u32::from(half) * self.plane()));
+                        .for_each(|half| w.b.lds_read_into(p.dword(half), at, place + u32::from(half) * self.plane(t)));
                     Value::Pair(p)
                 }
                 values::Kind::Bool => {
                     let x = w.b.lds_read(1, at, place);
                     Value::Mask(w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()]))
+                }
+                _ if unit(t) == 1 => {
+                    let byte = w.b.lds_read_byte(at, place);
+                    // What is but moved needs no sign.
+                    Value::Word(if cx.step.expr.is_copy() { byte } else { integer::wrap(&mut w.b, byte, t) }.into())
                 }
                 _ => Value::Word(w.b.lds_read(1, at, place).into()),
             }

@@ -26,6 +26,7 @@ mod gated;
 mod images;
 mod joined;
 mod listings;
+mod long;
 mod moved;
 mod nibbles;
 mod numerics;
