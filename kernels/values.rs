@@ -401,9 +401,15 @@ pub(super) fn halves(b: &mut Builder, t: DType, two: [Value; 2]) -> Part {
 /// One or two floats as f16, in the halves of a word.
 fn mixed(b: &mut Builder, values: &[Value]) -> Part {
     let word = b.v(1);
-    b.copy_into(word, 0u32);
-    for (x, half) in values.iter().zip([op::V_FMA_MIXLO_F16, op::V_FMA_MIXHI_F16]) {
-        let x = x.reg(b);
+    let first = values[0].reg(b);
+    // Each writes a half of the word. Of two the first one is converted in its place.
+    if values.len() > 1 {
+        b.copy_into(word, first);
+    } else {
+        b.copy_into(word, 0u32);
+    }
+    for (i, (x, half)) in values.iter().zip([op::V_FMA_MIXLO_F16, op::V_FMA_MIXHI_F16]).enumerate() {
+        let x = if i == 0 && values.len() > 1 { word } else { x.reg(b) };
         let (srcs, mods) = as_it_is(b, x);
         b.push(MInst { mods, ..MInst::new(half, &[word.into()], &srcs) });
     }

@@ -16,9 +16,9 @@ use crate::kernels::regroup::Rows;
 use crate::kernels::tile::{Form, Tile};
 use crate::kernels::values::{self, Value};
 use crate::kernels::{Arg, Cx, Writer, epilogue, expr, fragment, standardized};
-use crate::mir::{Gen, Opnd, Part, Type};
+use crate::mir::{Gen, Opnd, Part, RegClass, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
+use barewave_isa::{Class, op};
 use std::collections::VecDeque;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
@@ -93,9 +93,9 @@ struct Plan {
     row: Option<Part>,
     /// What rows of later images add, where a tile may have several.
     gap: Option<Gap>,
-    /// Byte offset of each column chunk (first column), out of bounds where the column is; all from the first one by
-    /// constants when `regular`.
-    cols: Vec<Option<Part>>,
+    /// Byte offset of each column chunk (first column), out of bounds where the column is; and the constant part of it: where no row ends in a
+    /// tile chunks lie so far behind the first one.
+    cols: Vec<Offset>,
     col_stride: i64,
     dtype: DType,
 }
@@ -174,13 +174,13 @@ fn store_tile(
     let all = 0..tile.m * tile.n / tile.threads() / cx.step.kind.of_column() as u32;
     let row_of = |p: &u32| fragment.element(0, *p).0;
     let col_of = |p: &u32| fragment.element(0, *p).1;
-    let mut cols: Vec<u32> = all.clone().filter(|p| row_of(p) == 0 && p % group == 0).collect();
+    let mut groups: Vec<u32> = all.clone().filter(|p| row_of(p) == 0 && p % group == 0).collect();
     let mut rows: Vec<u32> = all.filter(|p| col_of(p) == 0).collect();
-    cols.sort_by_key(col_of);
+    groups.sort_by_key(col_of);
     rows.sort_by_key(row_of);
     let mut col_coords = Vec::new();
     let mut of_columns = Vec::new();
-    for p in &cols {
+    for p in &groups {
         let delta = col_of(p);
         let at = if delta > 0 { w.b.add(n, delta) } else { n };
         let inside = ends.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(columns as u32).into(), at.into()]));
@@ -198,19 +198,32 @@ fn store_tile(
         let mut outer = outer(w, cx.view(arg), size);
         let gap = Gap::of(walk, view, size).and_then(|gap| gap.of_tile(&mut w.b, &mut outer, first.0, tile.m));
         let row_stride = view.strides[walk.m_dim] * size as i64;
-        let row = (row_stride != 0 && gap.is_none()).then(|| w.b.mul(m, row_stride as i32));
-        let mut cols = Vec::new();
-        for (coords, inside) in &col_coords {
+        let mut row = (row_stride != 0 && gap.is_none()).then(|| w.b.mul(m, row_stride as i32));
+        let col_stride = inner[k].strides.last().copied().unwrap_or(0);
+        let guarded = ends && epilogue::has_ends(cx, arg);
+        let regular = !ends && dims.len() == 1 && col_stride > 0;
+        let mut cols: Vec<Offset> = Vec::new();
+        for (p, (coords, inside)) in groups.iter().zip(&col_coords) {
+            if let Some(first) = cols.first().filter(|_| regular) {
+                cols.push(Offset { imm: col_of(p) * (col_stride * size as i64) as u32, ..*first });
+                continue;
+            }
             let o = address::offset_of_dims(&mut w.b, &inner[k], size, coords, 0..dims.len(), false);
-            cols.push(match (o.reg, inside) {
-                (reg, Some(mask)) if epilogue::has_ends(cx, arg) => {
+            let reg = match (o.reg, inside) {
+                (reg, Some(mask)) if guarded => {
                     let reg = reg.unwrap_or_else(|| w.b.to_vector(0u32));
                     Some(w.b.guard(*mask, reg))
                 }
                 (reg, _) => reg,
-            });
+            };
+            cols.push(Offset { reg, imm: 0 });
         }
-        let col_stride = inner[k].strides.last().copied().unwrap_or(0);
+        // Rows and columns are constants behind the workitem's first result.
+        if let Some(of_row) = row.filter(|_| regular && row_stride > 0) {
+            let at = join(w, Offset { reg: Some(of_row), imm: 0 }, cols[0], outer.reg.take());
+            row = at.reg;
+            cols.iter_mut().for_each(|col| col.reg = None);
+        }
         plans.push(Plan { arg, outer, row_stride, row, gap, cols, col_stride, dtype });
     }
     let t = cx.step.inputs[0].tensor;
@@ -231,7 +244,7 @@ fn store_tile(
         w.b.block("rows");
         w.b.fix_order();
     }
-    let count = cols.len();
+    let count = groups.len();
     let mut results = Results { cx, of_all: vec![vec![None; count]; plans.len()], plans, t, group: group as usize };
     let ahead = regrouped.as_ref().map_or(0, |_| results.ahead(count));
     let mut loaded = VecDeque::new();
@@ -253,7 +266,7 @@ fn store_tile(
             Some(paired) => paired.positions(p + c).map(|p| sums.slice(p, group)).to_vec(),
             None => vec![sums.slice(p + c, group)],
         };
-        let mut row: Vec<Vec<Part>> = cols.iter().map(of_group).collect();
+        let mut row: Vec<Vec<Part>> = groups.iter().map(of_group).collect();
         if let (Some((rows, levels)), Some(pairs)) = (levels, pairs) {
             let pair = w.b.lds_read(2, pairs, levels.pairs + 8 * levels.team * delta);
             for (sums, columns) in row.iter_mut().flatten().zip(of_columns.iter().flatten()) {
@@ -291,6 +304,15 @@ impl Results<'_> {
     fn is_loaded_ahead(&self, p: &Plan) -> bool {
         let own = p.row.is_some() || p.gap.is_some();
         matches!(p.arg, Arg::Input(_)) && own && self.group > 1 && p.col_stride == 1
+    }
+
+    /// Sums in accumulation registers are the results, and are stored from there.
+    fn goes_as_it_is(&self, w: &mut Writer, sums: Part) -> bool {
+        let output = self.plans.last().expect("the output is an access");
+        let data = w.b.target().op(op::BUFFER_STORE_DWORD).and_then(|i| i.srcs.first());
+        let stores = data.is_some_and(|slot| slot.class.contains(Class::AGPR));
+        let apart = w.b.function().vreg(sums.reg).class == RegClass::A;
+        stores && apart && self.cx.step.expr.is_acc() && output.dtype.size() == 4
     }
 
     /// Rows, of so many groups of columns, whose operands are loaded while those before are stored.
@@ -338,17 +360,29 @@ impl Results<'_> {
     fn store(&mut self, w: &mut Writer, Begun { rows, raw }: Begun, row: &[Vec<Part>]) -> Res<()> {
         let (cx, group) = (self.cx, self.group);
         let mut once: Vec<Option<Vec<Value>>> = vec![None; self.plans.len()];
+        let (last, output) = self.plans.iter().enumerate().next_back().expect("the output is an access");
         for (g, sums) in row.iter().enumerate() {
+            if let [sums] = sums[..]
+                && self.goes_as_it_is(w, sums)
+            {
+                let buf = w.buffer(cx, Arg::Output)?;
+                let (v, s, imm) = join(w, rows[last], output.cols[g], output.outer.reg).operands(&mut w.b);
+                w.b.store(buf, sums, v, s, imm);
+                continue;
+            }
+            let narrow = output.dtype.size() < 4;
             let of_group = |sums: &Part| {
-                let sums = in_vectors(w, *sums);
+                // What is stored as wide as it is may stay one tuple.
+                let sums = if narrow { *sums } else { in_vectors(w, *sums) };
                 let own = sums.len / group as u8;
-                (0..group as u8).map(|e| Value::of(self.t, sums.slice(e * own, own))).collect()
+                let one = |e: u8| Value::of(self.t, in_vectors(w, sums.slice(e * own, own)));
+                (0..group as u8).map(one).collect()
             };
             let values: Vec<Vec<Value>> = sums.iter().map(of_group).collect();
             let mut operands: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
             for (k, p) in self.plans.iter().enumerate() {
                 let Arg::Input(i) = p.arg else { continue };
-                let same_for_all = p.cols.iter().all(Option::is_none);
+                let same_for_all = p.cols.iter().all(|c| c.reg.is_none() && c.imm == 0);
                 let known = if same_for_all { &once[k] } else { &self.of_all[k][g] };
                 operands[i] = match (known, raw[k].get(g)) {
                     (Some(v), _) => v.clone(),
@@ -367,13 +401,12 @@ impl Results<'_> {
                 let input = |i: u32| values.get(1).filter(|_| i == PAIRED).map_or_else(|| of(i), |paired| paired[e]);
                 results.push(expr::eval_sum(&mut w.b, &cx.step.expr, &input, values[0][e])?);
             }
-            let (k, p) = self.plans.iter().enumerate().next_back().expect("the output is an access");
             let buf = w.buffer(cx, Arg::Output)?;
-            let at = join(w, rows[k], p.cols[g], p.outer.reg);
+            let at = join(w, rows[last], output.cols[g], output.outer.reg);
             if group == 1 {
-                values::store(&mut w.b, p.dtype, buf, at, results[0]);
+                values::store(&mut w.b, output.dtype, buf, at, results[0]);
             } else {
-                values::store_some(&mut w.b, p.dtype, buf, at, &results);
+                values::store_some(&mut w.b, output.dtype, buf, at, &results);
             }
         }
         Ok(())
@@ -391,8 +424,8 @@ fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: u
 }
 
 /// A whole offset: of the row, the column and what is the same for the workgroup.
-fn join(w: &mut Writer, row: Offset, col: Option<Part>, outer: Option<Part>) -> Offset {
-    let reg = match (row.reg, col) {
+fn join(w: &mut Writer, row: Offset, col: Offset, outer: Option<Part>) -> Offset {
+    let reg = match (row.reg, col.reg) {
         (Some(r), Some(c)) => Some(w.b.add(r, c)),
         (r, c) => r.or(c),
     };
@@ -400,5 +433,5 @@ fn join(w: &mut Writer, row: Offset, col: Option<Part>, outer: Option<Part>) -> 
         (Some(v), Some(s)) => Some(w.b.add(v, s)),
         (v, s) => v.or(s),
     };
-    Offset { reg, imm: row.imm }
+    Offset { reg, imm: row.imm.wrapping_add(col.imm) }
 }

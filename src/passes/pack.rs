@@ -80,7 +80,8 @@ struct Pair {
 
 /// Packs what can be packed.
 pub fn pack(f: &mut Function) {
-    if !packs_f32(f.target) {
+    // Tables are for kernels in which there is something to look at.
+    if !packs_f32(f.target) || !f.blocks.iter().any(|b| is_worth_looking(f, b)) {
         return;
     }
     let mut packing = Packing::of(f);
@@ -92,6 +93,12 @@ pub fn pack(f: &mut Function) {
         // Constants that are in pairs of scalars now.
         remove_dead(f);
     }
+}
+
+/// A block has enough that could be packed.
+fn is_worth_looking(f: &Function, block: &Block) -> bool {
+    let could = block.insts.iter().filter(|i| candidate(f, i).is_some());
+    could.take(WORTH_LOOKING).count() == WORTH_LOOKING
 }
 
 /// The half of a pair that a register is, and the register that is the other half: itself where both are to be the same.
@@ -155,8 +162,7 @@ impl Packing<'_> {
     fn block(&mut self, b: usize) {
         let f = self.f;
         let block = &f.blocks[b];
-        let could = block.insts.iter().filter(|i| candidate(f, i).is_some()).count();
-        if self.set[b] || could < WORTH_LOOKING {
+        if self.set[b] || !is_worth_looking(f, block) {
             return;
         }
         let Some(graph) = Graph::of(f, &block.insts, &[], &mut self.places) else { return };
