@@ -90,10 +90,17 @@ impl Work {
     }
 }
 
-/// Units of a share at least.
+/// Units of a share at least, and less than what are few.
 const FEWEST: u32 = 2;
+const FEW: u64 = 8;
 
 impl Shares {
+    /// Shares, or blocks, have few tiles.
+    pub fn are_few(&self) -> bool {
+        let of_block = self.work.of_batch() / u64::from(self.work.blocks);
+        u64::from(self.units).min(of_block) < FEW
+    }
+
     /// Blocks that a share has tiles of beyond the first, about.
     pub fn blocks(&self) -> f64 {
         let work = &self.work;

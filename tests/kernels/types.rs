@@ -6,7 +6,7 @@ use crate::support::device;
 use crate::support::drawn;
 use barewave::Compiler;
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Tuned, Tuning, candidates};
+use barewave::kernels::{Tuned, Tuning, candidates, joined};
 use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -640,6 +640,35 @@ fn attentions_of_few_queries() {
             check(&b, &format!("{t} {case:?}"), &want, &targets);
         }
     }
+}
+
+/// Fewer blocks of queries than compute units, of which some see more keys than others: tiles of keys are divided equally, or those that see most
+/// begin first.
+#[test]
+fn attentions_of_few_blocks() {
+    let cases: [AttentionCase; 3] = [
+        ([1, 16, 8, 256, 256, 64, 64], Hidden::Causal),
+        ([1, 10, 5, 300, 300, 128, 128], Hidden::Causal),
+        ([1, 14, 14, 200, 340, 64, 96], Hidden::Nothing),
+    ];
+    for (i, case) in cases.into_iter().enumerate() {
+        let (b, want) = attention(DType::F16, case, i == 1);
+        let run = |target: &&str| drawn(&format!("few blocks {case:?} {target}"));
+        let targets: Vec<&str> = ["gfx90a", "gfx942", "gfx1100", "gfx1201"].into_iter().filter(run).collect();
+        check(&b, &format!("{case:?}"), &want, &targets);
+    }
+}
+
+/// An instruction of gfx1100 leaves a lane every second element of a line: lanes put lines together before they store them, and two halves of a
+/// wave exchange their weights by twos.
+#[test]
+fn attentions_store_lines() {
+    let (b, _) = attention(DType::F16, ([1, 24, 24, 512, 512, 64, 64], Hidden::Nothing), false);
+    let (graph, target) = (fuse(&b.model, &Options::default()).unwrap(), Target::parse("gfx1100").unwrap());
+    let whole = joined(&graph, target, &Tuning::default()).expect("an attention");
+    let text = device::first_listing(&whole, "gfx1100");
+    assert!(text.contains("buffer_store_b64") && !text.contains("buffer_store_b16"), "{text}");
+    assert!(text.contains("v_dual_cndmask_b32"), "{text}");
 }
 
 /// Where no matrix instruction takes the type: one kernel, whose lanes have a query each.
