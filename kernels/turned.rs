@@ -33,7 +33,7 @@ const SHORTEST: usize = 8;
 /// Elements of a tile, and of one of bytes where each compute unit has so many of them at least; and bytes of LDS that it takes.
 const ELEMENTS: usize = 4096;
 const BYTES: usize = 16384;
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 2;
 const LDS: usize = 36 << 10;
 
 /// Bytes of a line of memory, of which a tile should take whole ones.
