@@ -281,6 +281,9 @@ impl Flash<'_> {
         let rounds = Rounds::new(&self, &mut w.b, [k, v], places, queries, operands);
         let Summed { mut results, max, sum: mut whole } = rounds.write(&mut w)?;
         let mut shared = None;
+        // Here, since each wave finds out for itself whether it stores.
+        let stored = self.stored_tile();
+        regroup::free(&mut w.b, &stored);
         if let Some(share) = &self.share {
             let (all_keys, done) = (w.b.label(), w.b.label());
             w.b.branch_lt(share.ends.others, 1u32, all_keys);
@@ -307,7 +310,7 @@ impl Flash<'_> {
             }
         }
         let per = plan.form.side() * plan.form.side() / plan.lanes();
-        self.store(w, results, per, shared)
+        self.store(w, results, (per, &stored), shared)
     }
 
     /// A key of the workgroup's part among all.
@@ -635,13 +638,19 @@ impl Flash<'_> {
         }
     }
 
+    /// How results lie.
+    fn walk(&self) -> Walk {
+        let r = self.cx.step.output.view.rank();
+        Walk { m_dim: r - 2, rows: self.plan.e.queries, n_dims: r - 1..r, swapped: false, positions: None }
+    }
+
     /// The tile of results, whose lines waves put together in LDS where an instruction leaves a lane no neighbours of a line that could be
-    /// stored `together`. LDS has room for that as far as no fewer workgroups share it.
-    fn stored_tile(&self, together: bool) -> Tile {
+    /// stored together. LDS has room for that as far as no fewer workgroups share it.
+    fn stored_tile(&self) -> Tile {
         let plan = &self.plan;
         let tile = plan.tile(plan.depth);
         let neighbours = plan.form.op.fragment(Operand::D).and_then(|d| d.position.first().map(|s| s.row == 1));
-        if !together || neighbours == Some(true) {
+        if !gemm::stores_together(self.cx, &self.walk()) || neighbours == Some(true) {
             return tile;
         }
         let form = Form::Matrix(MatrixForm { in_rows: true, ..plan.form });
@@ -650,18 +659,20 @@ impl Flash<'_> {
     }
 
     /// The step's expression and the store.
-    fn store(self, mut w: Writer, results: Vec<Part>, per: u32, shared: Option<Counted>) -> Res<Vec<Kernel>> {
+    fn store(
+        self,
+        mut w: Writer,
+        results: Vec<Part>,
+        (per, tile): (u32, &Tile),
+        shared: Option<Counted>,
+    ) -> Res<Vec<Kernel>> {
         let (plan, e) = (self.plan, self.plan.e);
-        let r = self.cx.step.output.view.rank();
         // What lies behind the last column is not stored, whatever it is.
         let mut parts = results;
         parts.resize((plan.width / plan.form.side()) as usize, parts[0]);
         let sums = Sums { parts, per, dwords: 1 };
-        let walk = Walk { m_dim: r - 2, rows: e.queries, n_dims: r - 1..r, swapped: false, positions: None };
         let none = w.b.scalar(0);
-        let tile = self.stored_tile(gemm::stores_together(self.cx, &walk));
-        regroup::free(&mut w.b, &tile);
-        gemm::store(&mut w, self.cx, (&tile, &sums), &walk, (self.first, none), None, |w, view, size| {
+        gemm::store(&mut w, self.cx, (tile, &sums), &self.walk(), (self.first, none), None, |w, view, size| {
             self.outer(w, view, size)
         })?;
         let mut grid = [plan.blocks(), e.batches as u32, plan.parts];

@@ -78,10 +78,11 @@ impl Lie {
     fn is_same(&self) -> bool {
         self.points.strides.iter().all(|s| *s == 0)
     }
-    /// Elements of memory, each once.
-    fn elements(&self) -> usize {
-        let all = [&self.outer, &self.channels, &self.points].into_iter();
-        all.flat_map(|v| v.dims.iter().zip(&v.strides)).filter(|(_, s)| **s != 0).map(|(n, _)| n).product()
+    /// Elements of memory, each once, and each once for all that is outside of groups and channels.
+    fn elements(&self) -> [usize; 2] {
+        let own = |v: &View| v.dims.iter().zip(&v.strides).filter(|(_, s)| **s != 0).map(|(n, _)| n).product::<usize>();
+        let of_one = own(&self.channels) * own(&self.points);
+        [own(&self.outer) * of_one, self.outer.dims.iter().product::<usize>() * of_one]
     }
 }
 

@@ -150,7 +150,10 @@ impl Pieces {
         let dims = &cx.step.output.view.dims;
         let [count, length] = [0..outer, outer..dims.len()].map(|range| dims[range].iter().product::<usize>());
         let dense = cx.step.inputs[0].view.strides.last() == Some(&1);
-        let [once, twice] = clocks_of_dense(cx, outer, [count, length], found).filter(|_| dense && length > HELD)?;
+        if !dense || length <= HELD {
+            return None;
+        }
+        let [once, twice] = clocks_of_dense(cx, outer, [count, length], found)?;
         Some(once.min(twice))
     }
 

@@ -14,7 +14,7 @@ use super::staged::Staged;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, halves, lanes, pointwise};
 use crate::graph::expr::Expr;
-use crate::graph::fused::{ComputedLines, LineRule, Normalize, Softmax, StepKind};
+use crate::graph::fused::{Access, ComputedLines, LineRule, Normalize, Softmax, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Gen, OpenLoop, Part, Type};
 use crate::tensor::DType;
@@ -577,11 +577,15 @@ pub(super) fn normalize(cx: &Cx, n: &Normalize) -> Res<Vec<Kernel>> {
     }
     let in_memory = Cx { step: &among::as_in_memory(cx, n.axes), ..*cx };
     let outer = cx.step.output.view.rank() - n.axes;
-    let others = Pieces::clocks(&in_memory, outer, Found::Norm);
+    let pieces = Pieces::of(&in_memory, outer, Found::Norm);
+    // Operands with an element for each of a line are read once by a workgroup that walks it, by each of several that hold it at a time of its own.
+    let of_elements = |a: &Access| a.view.strides.last() != Some(&0) && a.view.strides[..outer].iter().all(|s| *s == 0);
+    let few = pieces.is_some() || !cx.step.inputs[1..].iter().any(of_elements);
+    let others = Pieces::clocks(&in_memory, outer, Found::Norm).filter(|_| few);
     if let Some((step, few)) = others.and_then(|clocks| Grouped::of_few(cx, n, clocks)) {
         return few.lower(&Cx { step: &step, ..*cx }, n.epsilon, n.center);
     }
-    match Pieces::of(&in_memory, outer, Found::Norm) {
+    match pieces {
         Some(found) => found.normalize(&in_memory, n),
         None => normalize_in_walk(&in_memory, n),
     }

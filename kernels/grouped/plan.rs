@@ -115,11 +115,14 @@ impl Plans {
             let mut ends = accesses.iter().enumerate().filter(|(i, a)| *i == 0 || written(a.0));
             width as usize * size <= WIDEST && ends.all(|(_, (_, t, lie))| lie.is_dense(*t, width))
         };
+        // Of memory, and of second-level caches, which give each image what is the same in all.
         let bytes = |arg: &dyn Fn(Arg) -> bool| {
-            accesses.iter().filter(|a| arg(a.0)).map(|(_, t, lie)| (lie.elements() * t.size()) as f64).sum::<f64>()
+            let own = accesses.iter().filter(|a| arg(a.0));
+            let own = own.map(|(_, t, lie)| lie.elements().map(|n| (n * t.size()) as f64));
+            own.fold([0.0; 2], |all, own| [all[0] + own[0], all[1] + own[1]])
         };
-        let read = bytes(&|arg| elements.sources.contains(&arg));
-        let moved = bytes(&|arg| !elements.sources.contains(&arg));
+        let [read, _] = bytes(&|arg| elements.sources.contains(&arg));
+        let [moved, asked] = bytes(&|arg| !elements.sources.contains(&arg));
         let found = (INSTRUCTIONS + elements.made.map_or(0, |e| e.cost()) as f64) * machine.issue;
         let work = found + epilogue::clocks(cx);
         let bytes_told = |p: &Plan| {
@@ -142,7 +145,7 @@ impl Plans {
             let memory = (read + again * (passes - 1.0) * read + results * moved) * of_memory / machine.memory;
             // What all pieces have left of a band's groups, each workgroup reads.
             let left = if p.pieces > 1 { f64::from(p.band / step.each * p.pieces) } else { 0.0 };
-            let l2 = ((passes * read + moved) * touched + workgroups * left * LEFT as f64) / machine.l2;
+            let l2 = ((passes * read + asked) * touched + workgroups * left * LEFT as f64) / machine.l2;
             let used = f64::from(p.band / p.width * p.abreast) / f64::from(p.workgroup);
             let waves = f64::from(p.workgroup / wave);
             // Two sums over a team, or what it puts together.
