@@ -354,23 +354,14 @@ impl Lines {
                 None => w.b.shr(item, team.trailing_zeros()),
             });
         }
-        let line = w.b.workgroup_id(0);
-        let (inside, end, shift, turns) = (None, None, None, 1);
         let mut lines = Lines {
-            shape,
-            team,
-            workgroup,
             chunks,
             rounds,
             front,
-            line,
             member,
-            inside,
-            end,
-            shift,
-            turns,
             columns,
             of_group,
+            ..Lines::of_workgroup(&mut w, shape, team, workgroup)
         };
         lines.turn(&mut w, 0);
         (w, lines)
@@ -378,11 +369,16 @@ impl Lines {
 
     /// A line for each workgroup, of a length that is known when the kernel is launched.
     pub fn of_team(w: &mut Writer) -> Lines {
-        let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
         let shape = Shape { together: 1, size: 4, dwords: 1, ..Shape::default() };
-        let (team, workgroup) = (WORKGROUP, WORKGROUP);
-        let (chunks, rounds, front, turns, member, inside) = (1, 1, 0, 1, Some(item), None);
-        let (columns, of_group, end, shift) = (None, None, None, None);
+        let lines = Lines::of_workgroup(w, shape, WORKGROUP, WORKGROUP);
+        Lines { member: Some(w.b.workitem_id()), ..lines }
+    }
+
+    /// Lines of which each workgroup has one, in one round of a chunk.
+    fn of_workgroup(w: &mut Writer, shape: Shape, team: u32, workgroup: u32) -> Lines {
+        let line = w.b.workgroup_id(0);
+        let (chunks, rounds, front, turns) = (1, 1, 0, 1);
+        let (member, inside, end, shift, columns, of_group) = (None, None, None, None, None, None);
         Lines {
             shape,
             team,
